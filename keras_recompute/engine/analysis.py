@@ -59,12 +59,12 @@ def analyze(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     part = checkpointed.build(callee, conversion(), signature, given).part
     trace = part.joint.trace
     paths = treedef.paths(parameters)
-    if all(dy is None for dy in part.joint.output_gradients):
+    if not part.joint.incoming:
         types = ", ".join(sorted({t.dtype.name for t in trace.outputs}))
         raise InvalidArgumentError(
             f"{name!r} returns only {types}, which have no gradient: return a floating-point tensor"
         )
-    if all(g is None for g in part.joint.gradients):
+    if not part.joint.produced:
         inputs = (
             ", ".join(f"{path} is {t.dtype.name}" for path, t in zip(paths, tensors))
             or "it takes no tensor"

@@ -65,7 +65,7 @@ class Arguments:
         self.value = unflattener.build(given.treedef.tree)
         self._containers, self._leaves = unflattener.containers, unflattener.leaves
         self._before = self._contents()
-        self._states = [_state(leaf) for leaf in given.leaves]
+        self._states = list(map(_state, given.leaves))
         self._in_bodies: list[tuple[int, dict[str, Any], dict[str, Any]]] = []
 
     def _is_plain(self, node: Node) -> bool:

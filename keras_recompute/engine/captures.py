@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from ..seams.tensorflow.tensors import is_eager
+from .dataflow import map_present
 
 
 def in_default_graph(value: tf.Tensor) -> tf.Tensor:
@@ -19,9 +20,9 @@ def in_default_graph(value: tf.Tensor) -> tf.Tensor:
 
 def capture_all(values: Iterable[tf.Tensor]) -> list[tf.Tensor]:
     """Return ``values`` as tensors of the graph under construction."""
-    return [in_default_graph(value) for value in values]
+    return list(map(in_default_graph, values))
 
 
 def capture_known(values: Iterable[tf.Tensor | None]) -> list[tf.Tensor | None]:
     """Return ``values`` as ``capture_all`` does, and None where one is None."""
-    return [None if value is None else in_default_graph(value) for value in values]
+    return map_present(in_default_graph, values)

@@ -147,10 +147,10 @@ def _dict_parts(value: Any) -> tuple[Hashable, list[Any]]:
     # Not by methods of a derived class, which may do more.
     if issubclass(type(value), dict):
         keys = tuple(dict.keys(value))
-        items = [dict.__getitem__(value, key) for key in keys]
+        items = list(dict.values(value))
     else:
         keys = tuple(value)
-        items = [value[key] for key in keys]
+        items = list(map(value.__getitem__, keys))
     return (keys, tuple(beside), factory), [*items, *beside.values()]
 
 
@@ -182,7 +182,7 @@ def _fill_dict(value: Any, names: Any, children: Sequence[Any]) -> None:
 
 
 def _mapping_parts(value: Any) -> tuple[Hashable, list[Any]]:
-    return (tuple(value), (), None), [value[key] for key in value]
+    return (tuple(value), (), None), list(map(value.__getitem__, value))
 
 
 def _make_mapping(kind: type, names: Any, children: Sequence[Any]) -> Any:

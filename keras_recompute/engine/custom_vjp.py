@@ -25,7 +25,7 @@ from ..seams.tensorflow.gradients import (
 from ..seams.tensorflow.operations import GRADIENT
 from ..seams.tensorflow.vectorized_map import is_in_vectorized_body
 from .captures import capture_all, capture_known, in_default_graph
-from .dataflow import is_differentiable
+from .dataflow import is_differentiable, map_present, present
 from .graph_state import graph_state
 from .sparse_gradients import densify, values_of
 
@@ -73,7 +73,7 @@ def custom_vjp(
     told_apart = differentiable if len(differentiable) > 1 else []
 
     def of_tensors(*output_gradients: Any) -> Gradients:
-        given = [None if g is None else densify(g) for g in output_gradients]
+        given = map_present(densify, output_gradients)
         if not outputs:
             return gradient(*given)
         marked = [n for n in told_apart if getattr(output_gradients[n], _ASKED, False)]
@@ -99,7 +99,7 @@ def _passed_on(
     with stop_recording():
         if tf.executing_eagerly():
             # A tape finds what it has recorded by the identities of tensors.
-            outputs = [tf.identity(t) for t in results]
+            outputs = list(map(tf.identity, results))
         else:
             graph = tf.compat.v1.get_default_graph()
             registered = f"{kind}-{next(_numbers)}"
@@ -196,7 +196,7 @@ def differentiable_vjp(
 
     def backward() -> Tensors:
         found[:] = gradient(given, known, incoming)
-        return [values_of(g) for g in found if g is not None]
+        return list(map(values_of, present(found)))
 
     def gradient_of_gradient(*outer: tf.Tensor) -> Gradients:
         remaining = iter(outer)
@@ -210,7 +210,7 @@ def differentiable_vjp(
             lambda *values: recompute_primal(values, here), given, incoming, aligned
         )
 
-    sources = [*given, *(dy for dy in incoming if dy is not None)]
+    sources = [*given, *present(incoming)]
     results = custom_vjp(backward, gradient_of_gradient, inputs=sources, name=name)
     values = iter(results)
     gradients: list[tf.Tensor | tf.IndexedSlices | None] = []
@@ -245,12 +245,12 @@ def _second_derivative(
     Returns the gradients of the inputs, then of the ``output_gradients`` that are not None.
     """
     inputs = list(map(tf.identity, capture_all(inputs)))
-    incoming = [None if dy is None else tf.identity(dy) for dy in capture_known(output_gradients)]
+    incoming = map_present(tf.identity, capture_known(output_gradients))
     first = _differentiate(function(*inputs), inputs, incoming)
     known: list[tf.Tensor | None] = []
     for g, ddx in zip(first, outer):
         known.append(None if g is None or ddx is None else densify(g))
-    return _differentiate(known, [*inputs, *(dy for dy in incoming if dy is not None)], outer)
+    return _differentiate(known, [*inputs, *present(incoming)], outer)
 
 
 def _differentiate(

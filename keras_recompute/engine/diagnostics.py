@@ -14,7 +14,7 @@ from ..graph_traversal import reachable
 from ..op_names import parse_op_name
 from .annotations import aliases, annotated_name, is_replay_source
 from .custom_vjp import is_checkpointed_call
-from .dataflow import tensor_refs
+from .dataflow import makers, present, tensor_refs
 from .partition import Partition, partition
 from .policies import (
     Policy,
@@ -30,8 +30,8 @@ from .trace import Trace
 
 def names_marked(trace: Trace) -> set[str]:
     """Return the names that the traced function gave to values by ``checkpoint_name``."""
-    found = {annotated_name(t) for op in trace.graph.get_operations() for t in op.outputs}
-    return {name for name in found if name is not None}
+    tensors = itertools.chain(*(op.outputs for op in trace.graph.get_operations()))
+    return set(present(map(annotated_name, tensors)))
 
 
 def check_names(policy: Policy, trace: Trace, function: str) -> None:
@@ -115,9 +115,8 @@ def advise_placement(part: Partition, function: str) -> None:
     is_loss = len(trace.outputs) == 1 and trace.outputs[0].shape.rank == 0
     if is_loss and not part.saved and part.replayed:
         warn_user(f"the checkpoint of {function!r} {advice}")
-    kept = {t.op for t in part.saved}
-    forward = (op for op in trace.graph.get_operations() if op not in part.joint.backward)
-    calls = list(filter(is_checkpointed_call, forward))
+    kept = set(makers(part.saved))
+    calls = list(filter(is_checkpointed_call, part.joint.forward_operations))
     for call in calls:
         if not _behind(call, part) & kept.union(calls):
             _, inner = parse_op_name(call.inputs[0].op.name)

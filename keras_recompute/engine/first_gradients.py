@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import tensorflow as tf
 
+from .dataflow import map_present, present
 from .op_sets import CHEAP, ELEMENTWISE, PRODUCTS, SLOPES, known_elements
 from .program import GraphProgram
 
@@ -65,9 +66,9 @@ def with_outputs(
 
     None stays None. A tensor that is given several times is one output.
     """
-    added = list({t.ref(): t for t in tensors if t is not None}.values())
+    added = list({t.ref(): t for t in present(tensors)}.values())
     if not added:
         return program, (None,) * len(tensors)
-    number_of = {t.ref(): len(program.outputs) + n for n, t in enumerate(added)}
     extended = replace(program, outputs=(*program.outputs, *added))
-    return extended, tuple(None if t is None else number_of[t.ref()] for t in tensors)
+    number_of = {t.ref(): n for n, t in enumerate(added, len(program.outputs))}
+    return extended, tuple(map_present(lambda t: number_of[t.ref()], tensors))

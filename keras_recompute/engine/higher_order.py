@@ -21,7 +21,7 @@ import threading
 from collections.abc import Collection, Sequence
 
 from ..errors import UnsupportedError
-from .dataflow import pick
+from .dataflow import numbers_present, pick
 from .graph_state import graph_state
 from .joint_graph import join
 from .partition import Partition, partition
@@ -52,8 +52,8 @@ def part_for_outputs(part: Partition, asked: Collection[int]) -> Partition:
     outputs. It is made once for each set of outputs; it is ``part`` itself for all outputs with a
     gradient.
     """
-    wanted = [n for n, dy in enumerate(part.joint.output_gradients) if dy is not None]
-    key = tuple(n for n in wanted if n in asked)
+    wanted = numbers_present(part.joint.output_gradients)
+    key = tuple(filter(asked.__contains__, wanted))
     if len(key) == len(wanted):
         return part
     with _writing_into_joint(part):
@@ -83,7 +83,7 @@ def _of_outputs(part: Partition, asked: Sequence[int]) -> Partition:
         # Differentiated once more, a loop that draws numbers stacks other values than it has saved.
         return _with_zeros_for_the_others(part, joined.produced)
     gradients = dict(zip(asked, joined.output_gradients))
-    placeholders = tuple(gradients.get(n) for n in range(len(trace.outputs)))
+    placeholders = tuple(map(gradients.get, range(len(trace.outputs))))
     return dataclasses.replace(
         found, joint=dataclasses.replace(joined, output_gradients=placeholders)
     )

@@ -6,14 +6,15 @@ step would keep. The next step decides which of them it keeps.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 
 from ..graph_traversal import reachable
-from .dataflow import is_differentiable, producers
+from .dataflow import is_differentiable, makers, numbers_present, present, producers
 from .missing_gradients import operations_without_gradient, upstream_ports
 from .original_control_flow import snapshot_control_flow
 from .source_location import warn_user
@@ -51,17 +52,22 @@ class JointGraph:
     @property
     def produced(self) -> tuple[int, ...]:
         """The ports that have a gradient."""
-        return tuple(port for port, g in enumerate(self.gradients) if g is not None)
+        return tuple(numbers_present(self.gradients))
 
     @property
     def gradient_tensors(self) -> tuple[tf.Tensor, ...]:
         """One tensor per port in ``produced``: its gradient, or the values of a sparse one."""
-        return tuple(values_of(g) for g in self.gradients if g is not None)
+        return tuple(map(values_of, present(self.gradients)))
+
+    @property
+    def forward_operations(self) -> Iterator[tf.Operation]:
+        """The operations of the forward pass."""
+        return itertools.filterfalse(self.backward.__contains__, self.trace.graph.get_operations())
 
     @property
     def incoming(self) -> tuple[tf.Tensor, ...]:
         """The placeholders of the output gradients, without the outputs that have none."""
-        return tuple(dy for dy in self.output_gradients if dy is not None)
+        return tuple(present(self.output_gradients))
 
     @property
     def rows(self) -> dict[int, tf.Tensor]:
@@ -199,7 +205,7 @@ def _as_exchanged(gradient: Any, incoming: Sequence[tf.Tensor]) -> Gradient | No
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     needed = reachable([gradient.indices.op], producers)
-    waits = any(dy.op in needed for dy in incoming)
+    waits = not needed.keys().isdisjoint(makers(incoming))
     return densify(gradient) if waits else sparse_or_dense(gradient)
 
 

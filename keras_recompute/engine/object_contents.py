@@ -65,7 +65,7 @@ def references(value: Any) -> list[Any] | None:
     if isinstance(value, types.FunctionType):
         if (value.__module__ or "").split(".")[0] in _LIBRARIES:
             return None
-        cells = [_held(cell) for cell in value.__closure__ or ()]
+        cells = list(map(_held, value.__closure__ or ()))
         return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()] or None
     if isinstance(value, types.MethodType):
         return [value.__self__, value.__func__]

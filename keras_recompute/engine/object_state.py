@@ -94,7 +94,7 @@ class ObjectState:
         return self._version
 
     def _look(self) -> None:
-        self._parts = [_Part(owner) for owner in stateful_objects(self._roots)]
+        self._parts = list(map(_Part, stateful_objects(self._roots)))
         state: list[Hashable] = []
         for part in self._parts:
             state.append(IdentityKey(part.owner))

@@ -23,7 +23,7 @@ def store(part: Partition, saved: Sequence[tf.Tensor], target: Target) -> list[t
     if not part.offloaded or not _can_move(target):
         return list(saved)
     with tf.device(_HOST):
-        return [tf.identity(t) if n in part.offloaded else t for n, t in enumerate(saved)]
+        return _moved(part, saved)
 
 
 def fetch(part: Partition, kept: Sequence[tf.Tensor], target: Target) -> list[tf.Tensor]:
@@ -31,7 +31,12 @@ def fetch(part: Partition, kept: Sequence[tf.Tensor], target: Target) -> list[tf
     if not part.offloaded or not tf.config.list_logical_devices("GPU") or target.has_one_memory:
         return list(kept)
     with tf.device("/GPU:0"):
-        return [tf.identity(t) if n in part.offloaded else t for n, t in enumerate(kept)]
+        return _moved(part, kept)
+
+
+def _moved(part: Partition, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return ``values`` with copies of the offloaded ones, on the device of the scope."""
+    return [tf.identity(t) if n in part.offloaded else t for n, t in enumerate(values)]
 
 
 def _can_move(target: Target) -> bool:

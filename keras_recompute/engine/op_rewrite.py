@@ -6,6 +6,7 @@ A rewrite is written once per kind and shape of an operation, and kept as data.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,10 +37,11 @@ def rewritten_nodes(
         # The operation's own inputs take the place of the placeholders.
         if node.op == "Placeholder":
             continue
-        renamed = [_renamed(name, operation.name, fed) for name in node.input]
+        renamed = functools.partial(_renamed, operation=operation.name, fed=fed)
+        inputs_here = list(map(renamed, node.input))
         del node.input[:]
-        node.input.extend(renamed)
-        node.name = _renamed(node.name, operation.name, fed)
+        node.input.extend(inputs_here)
+        node.name = renamed(node.name)
         found.append(node)
     return found, list(functions)
 
@@ -84,8 +86,9 @@ def _written(
         found.set_shape(result)
         tf.identity(found, name=_RESULT)
         definition = graph.as_graph_def()
-    called = {name for node in definition.node for name in called_by(node)}
-    return definition.SerializeToString(), tuple(find_function(graph, name) for name in called)
+    called = set(itertools.chain(*map(called_by, definition.node)))
+    functions = map(functools.partial(find_function, graph), called)
+    return definition.SerializeToString(), tuple(functions)
 
 
 def _renamed(name: str, operation: str, fed: dict[str, str]) -> str:

@@ -66,4 +66,4 @@ def is_compared(tensor: tf.Tensor) -> bool:
 
     Such a tensor must be computed once for all of its readers.
     """
-    return tensor.dtype.is_floating and any(reader.type == "Equal" for reader in tensor.consumers())
+    return tensor.dtype.is_floating and "Equal" in {reader.type for reader in tensor.consumers()}

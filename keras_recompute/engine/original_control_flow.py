@@ -16,7 +16,7 @@ import tensorflow as tf
 from .dataflow import port_refs, tensor_refs
 from .graph_state import graph_state
 from .op_sets import LOOPS
-from .variables_by_value import BRANCHES
+from .variables_by_value import BRANCHES, data_inputs
 
 _DEFINITIONS = "_keras_recompute_as_traced"
 
@@ -59,4 +59,4 @@ def output_count(definition: Any) -> int:
 
 def input_count(definition: Any) -> int:
     """Return the number of tensors that an operation with this NodeDef reads."""
-    return sum(not name.startswith("^") for name in definition.input)
+    return len(data_inputs(definition))

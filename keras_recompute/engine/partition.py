@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from .annotations import alias_source, aliases, is_alternative, is_identity
-from .dataflow import port_refs
+from .dataflow import kinds, port_refs
 from .first_gradients import first_gradients, with_outputs
 from .joint_graph import JointGraph
 from .op_sets import CHEAP, ELEMENTWISE, LOOPS, is_compared
@@ -127,7 +128,8 @@ class Partition:
     @property
     def replayed(self) -> tuple[tf.Operation, ...]:
         """The forward operations that the backward program repeats."""
-        forward = (op for op in self.backward.operations if op not in self.joint.backward)
+        backward = self.joint.backward
+        forward = itertools.filterfalse(backward.__contains__, self.backward.operations)
         return tuple(op for op in forward if op.type != "Const")
 
 
@@ -163,7 +165,7 @@ def partition(
         policy = trace.target.first("policy", needed, available) or save_everything
     needed_for = [*gradients, *rows]
     decided, replays = saved_values(joint, policy, needed_for, available, replays_all=replays_all)
-    saved = tuple(value for value, _ in decided)
+    saved = tuple(map(operator.itemgetter(0), decided))
 
     # Saved values are ports of the backward program, with all their aliases.
     forward = _forward_program(joint, saved)
@@ -198,8 +200,7 @@ def _forward_program(joint: JointGraph, saved: Sequence[tf.Tensor]) -> GraphProg
     """Return the program that returns the outputs and ``saved``, and has all side effects."""
     trace = joint.trace
     targets = (*trace.outputs, *saved)
-    forward_operations = (op for op in trace.graph.get_operations() if op not in joint.backward)
-    effects = list(itertools.filterfalse(trace.purity.is_pure, forward_operations))
+    effects = list(itertools.filterfalse(trace.purity.is_pure, joint.forward_operations))
     program = program_between(trace, trace.ports, targets, always=effects)
 
     # An alternative that needs no further loop takes the place of the value itself.
@@ -228,12 +229,11 @@ def _cheap(part: Partition) -> CheapReplay | None:
             return None
     if any(map(is_compared, itertools.chain(*ports))):
         return None
-    types = {op.type for op in part.backward.operations}
-    if trace.target.holds_around_loops and not types.isdisjoint(LOOPS):
+    if trace.target.holds_around_loops and not kinds(part.backward.operations).isdisjoint(LOOPS):
         return None
 
     def is_replayed_from(port: Port) -> bool:
-        return any(op in replayed for t in port for op in t.consumers())
+        return any(not replayed.isdisjoint(t.consumers()) for t in port)
 
     read = tuple(n for n, port in enumerate(ports) if is_replayed_from(port))
     variables = range(len(trace.arguments), len(trace.arguments) + len(trace.variables))

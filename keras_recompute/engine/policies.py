@@ -291,7 +291,7 @@ def either(first: Policy, second: Policy) -> Policy:
 def names_in(policy: Policy) -> frozenset[str]:
     """Return the names that ``policy`` goes by."""
     if isinstance(policy, Either):
-        return frozenset().union(*(names_in(part) for part in policy.policies))
+        return frozenset().union(*map(names_in, policy.policies))
     if isinstance(policy, SaveNames):
         return policy.names | policy.offloaded
     return policy.names if isinstance(policy, SaveAllButNames) else frozenset()

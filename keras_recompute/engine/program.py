@@ -23,6 +23,7 @@ from ..seams.tensorflow.operations import COLOCATION, GRADIENT, copy_element_typ
 from ..seams.tensorflow.vectorized_map import is_in_vectorized_body
 from .annotations import is_alternative
 from .captures import in_default_graph
+from .dataflow import makers, names_of
 from .graph_state import graph_state
 from .op_rewrite import rewritten_nodes
 from .op_sets import HANDS_ON, known_elements
@@ -102,8 +103,8 @@ class GraphProgram:
         graph_def, read = self.definition()
         if is_in_vectorized_body(tf.compat.v1.get_default_graph()):
             _hand_on_without_branches(graph_def)
-        made = {op.name for op in self.operations}
-        wanted = [t.name for t in self.outputs if t.name not in feeds and t.op.name in made]
+        made = set(self.operations)
+        wanted = [t.name for t in self.outputs if t.name not in feeds and t.op in made]
         imported: list[tf.Tensor] = []
         # A program may only pass its ports on.
         if graph_def.node:
@@ -136,7 +137,8 @@ class GraphProgram:
                         f"{value.dtype.name}{value.shape}"
                     )
                 feeds[tensor.name] = value
-        feeds.update((placeholder.name, external) for placeholder, external in self.handles)
+        for placeholder, external in self.handles:
+            feeds[placeholder.name] = external
         return feeds
 
     def _copy(
@@ -155,7 +157,7 @@ class GraphProgram:
         for name, value in feeds.items():
             if name in read:
                 input_map[renames.of_tensor(name)] = in_default_graph(value)
-        scope = _scope_for(renames(operation.name) for operation in self.operations)
+        scope = _scope_for(map(renames, names_of(self.operations)))
         _remember_copies(scope, self.graph)
         graph = tf.compat.v1.get_default_graph()
         register_by_name(graph)
@@ -163,7 +165,7 @@ class GraphProgram:
             add_function(graph, function)
         copied = [op for op in self.operations if op.type != "Const"]
         tensors = list(map(renames.of_tensor, wanted))
-        operations = [renames(op.name) for op in copied]
+        operations = list(map(renames, names_of(copied)))
         imported, copies = _import(graph_def, input_map, scope, tensors, operations)
         for operation, copy in zip(copied, copies):
             _complete(copy, operation, self.target)
@@ -184,9 +186,8 @@ class GraphProgram:
         it was read from, and makes its own copy of functions that others have too.
         """
         if not self._definition:
-            names = {op.name for op in self.operations}
             once = self._each_constant_once()
-            copied = names - once.keys()
+            copied = set(names_of(self.operations)).difference(once)
             graph_def = tf.compat.v1.GraphDef(versions=self.graph.graph_def_versions)
             read: set[str] = set()
             called: set[str] = set()
@@ -218,10 +219,10 @@ class GraphProgram:
     def with_read_ports(self) -> tuple[GraphProgram, list[int]]:
         """Return the program without the ports that nothing reads, and the numbers of the rest."""
         _, names = self.definition()
-        read = names.union(tensor.name for tensor in self.outputs)
+        read = names.union(names_of(self.outputs))
         ports, numbers = [], []
         for number, port in enumerate(self.ports):
-            if any(tensor.name in read for tensor in port):
+            if not read.isdisjoint(names_of(port)):
                 ports.append(port)
                 numbers.append(number)
         return replace(self, ports=tuple(ports)), numbers
@@ -282,7 +283,7 @@ class GraphProgram:
         A traced function makes the sizes and axes that it gives to operations again for each: half
         of all its operations.
         """
-        fixed = {t.op for t in itertools.chain(self.outputs, *self.ports)}
+        fixed = set(makers(itertools.chain(self.outputs, *self.ports)))
         first: dict[bytes, str] = {}
         same: dict[str, str] = {}
         constants = [op for op in self.operations if op.type == "Const" and op not in fixed]
@@ -348,11 +349,10 @@ def _scope_for(names: Iterable[str]) -> str:
     """
     graph = tf.compat.v1.get_default_graph()
     scope = graph.get_name_scope()
-    free = all(
-        graph.unique_name(name, mark_as_used=False) == (f"{scope}/{name}" if scope else name)
-        for name in names
-    )
-    return scope if free else graph.unique_name("body")
+    for name in names:
+        if graph.unique_name(name, mark_as_used=False) != (f"{scope}/{name}" if scope else name):
+            return graph.unique_name("body")
+    return scope
 
 
 def _remember_copies(scope: str, original: Any) -> None:

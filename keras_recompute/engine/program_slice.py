@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 from ..graph_traversal import topological_order
 from .annotations import is_alternative
-from .dataflow import port_refs
+from .dataflow import port_refs, tensor_refs
 from .original_control_flow import input_count
 from .trace import Port
 from .variables_by_value import original_handle
@@ -53,8 +54,8 @@ def operations_between(
 
 def given_refs(ports: Iterable[Port], handles: Handles) -> set[Any]:
     """Return references to the tensors that a program is given: its ports and handles."""
-    placeholders = {placeholder.ref() for placeholder, _ in handles}
-    return port_refs(ports) | placeholders
+    placeholders = map(operator.itemgetter(0), handles)
+    return port_refs(ports) | tensor_refs(placeholders)
 
 
 def inputs_of(

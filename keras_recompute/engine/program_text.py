@@ -60,8 +60,8 @@ class ProgramText:
     outputs: tuple[str, ...]
 
     def __str__(self) -> str:
-        lines = [f"in   {value}" for value in self.inputs]
-        lines += [f"     {equation}" for equation in self.equations]
+        lines = list(map("in   {}".format, self.inputs))
+        lines += map("     {}".format, self.equations)
         return "\n".join([*lines, f"out  {' '.join(self.outputs)}"])
 
 

@@ -18,7 +18,8 @@ import tensorflow as tf
 
 from ..seams.tensorflow.functions import find_function, registered_definition
 from ..seams.tensorflow.operations import is_stateful, type_is_stateful
-from .variables_by_value import BRANCHES, CALLING, PASSING_ON, READS, called_by
+from .dataflow import pick, resource_inputs, tensor_refs
+from .variables_by_value import BRANCHES, CALLING, PASSING_ON, READS, called_by, data_inputs
 
 _PURE_ALTHOUGH_MARKED = ("Placeholder", *CALLING)
 
@@ -32,12 +33,10 @@ class Purity:
         self._assigned_arguments: dict[str, set[int]] = {}
         self._assigned: set[Any] = set()
         for operation in graph.get_operations():
-            handles = [
-                number for number, t in enumerate(operation.inputs) if t.dtype == tf.resource
-            ]
+            handles = resource_inputs(operation)
             if handles:
                 assigned = self._assigned_inputs(operation.node_def, handles)
-                self._assigned.update(operation.inputs[number].ref() for number in assigned)
+                self._assigned |= tensor_refs(pick(operation.inputs, assigned))
 
     def is_assigned(self, handle: tf.Tensor) -> bool:
         """Whether the function may change what ``handle`` refers to."""
@@ -47,7 +46,7 @@ class Purity:
         """Whether running ``operation`` again gives the same result and has no other effect."""
         if not is_stateful(operation):
             return True
-        if any(self.is_assigned(t) for t in operation.inputs if t.dtype == tf.resource):
+        if any(map(self.is_assigned, pick(operation.inputs, resource_inputs(operation)))):
             return False
         return self._node_is_pure(operation.node_def)
 
@@ -59,7 +58,7 @@ class Purity:
         return not type_is_stateful(node.op)
 
     def _calls_only_pure(self, node: Any) -> bool:
-        return all(self._named_function_is_pure(name) for name in called_by(node))
+        return all(map(self._named_function_is_pure, called_by(node)))
 
     def _named_function_is_pure(self, name: str) -> bool:
         if name not in self._function_is_pure:
@@ -90,9 +89,8 @@ class Purity:
         These are all, unless it only reads them or passes them on.
         """
         if node.op in CALLING:
-            own = (
-                1 if node.op in BRANCHES else 0
-            )  # the first input of a branch says which function to call
+            # The first input of a branch says which function to call.
+            own = 1 if node.op in BRANCHES else 0
             assigned = set().union(*map(self._assigned_by_function, called_by(node)))
             return {number for number in handles if number - own in assigned}
         is_read = node.op in READS and not node.attr["batch_dims"].i
@@ -108,11 +106,10 @@ class Purity:
                 if argument.type == resource:
                     handles[argument.name] = number
             for node in definition.node_def:
-                data = [source for source in node.input if not source.startswith("^")]
                 given = {}
-                for number, source in enumerate(data):
+                for number, source in enumerate(data_inputs(node)):
                     if source in handles:
                         given[number] = handles[source]
                 assigned = self._assigned_inputs(node, given)
-                self._assigned_arguments[name].update(given[number] for number in assigned)
+                self._assigned_arguments[name].update(pick(given, assigned))
         return self._assigned_arguments[name]

@@ -14,7 +14,9 @@ gradient does. A value and its aliases are one: what is decided for one holds fo
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,7 +24,7 @@ import tensorflow as tf
 
 from ..graph_traversal import reachable
 from .annotations import alias_chain, alias_source, aliases, is_alternative
-from .dataflow import producers, tensor_refs
+from .dataflow import has_static_shapes, kinds, makers, producers, tensor_refs
 from .joint_graph import JointGraph
 from .op_sets import CHEAP, EXTREMA, SHAPES, SOURCES, VIEWS
 from .policies import Decision, Policy, decide, save_everything
@@ -56,7 +58,8 @@ def saved_values(
         if decision_about.applies_to(operation):
             passed_on = alias_chain(tensor)
             origin = passed_on[-1]
-            is_free = any(t.ref() in available for t in passed_on) or origin.op.type == "Const"
+            is_given = not available.isdisjoint(tensor_refs(passed_on))
+            is_free = is_given or origin.op.type == "Const"
             if not is_free and decision_about(origin) is not Decision.RECOMPUTE:
                 saved[origin.ref()] = origin
                 continue
@@ -73,7 +76,8 @@ def residuals(
     joint: JointGraph, targets: Iterable[tf.Tensor], available: set[Any]
 ) -> list[tf.Tensor]:
     """Return all forward values that ``targets`` need and that are not ``available``."""
-    return [value for value, _ in saved_values(joint, save_everything, targets, available)[0]]
+    saved, _ = saved_values(joint, save_everything, targets, available)
+    return list(map(operator.itemgetter(0), saved))
 
 
 class _Chooser:
@@ -108,7 +112,7 @@ class _Chooser:
         self._knows_shapes = joint.trace.target.knows_shapes
         self._shapes = () if replays_all or self._knows_shapes else SHAPES
         self._rows = set() if replays_all else tensor_refs(_dear_rows(joint, available))
-        has_known_shapes = all(t.shape.is_fully_defined() for t in joint.trace.arguments)
+        has_known_shapes = has_static_shapes(joint.trace.arguments)
         self._keeps_lists = has_known_shapes or not self._knows_shapes
         self._made: dict[Any, Decision] = {}
 
@@ -144,7 +148,7 @@ class _Chooser:
         if scoped is not None:
             return scoped
         forward = (t for t in aliases(value) if t.op not in self._joint.backward)
-        return max(decide(self._policy, alias) for alias in forward)
+        return max(map(functools.partial(decide, self._policy), forward))
 
     def _is_available(self, tensor: tf.Tensor) -> bool:
         chain = alias_chain(tensor)
@@ -170,7 +174,7 @@ def read_by_equality(value: tf.Tensor, joint: JointGraph) -> bool:
     if value.op.type not in EXTREMA:
         return False
     readers = joint.backward.intersection(value.op.inputs[0].consumers())
-    return any(reader.type == "Equal" for reader in readers)
+    return "Equal" in kinds(readers)
 
 
 # Where a slice begins is packed from numbers. Saved behind a branch it would be no constant there,
@@ -193,7 +197,7 @@ def _dear_rows(joint: JointGraph, available: set[Any]) -> Iterable[tf.Tensor]:
     rows = [t.op for t in joint.rows.values() if t.ref() not in available]
     for operation in itertools.filterfalse(passes_rows_on, reachable(rows, passed_on)):
         made_from = reachable([operation], sources)
-        if any(op.type not in _COSTS_LITTLE for op in made_from):
+        if not kinds(made_from) <= _COSTS_LITTLE:
             yield from (alias_source(t) for t in operation.outputs if t.dtype.is_integer)
 
 
@@ -210,11 +214,9 @@ def _follows_from_shapes(value: tf.Tensor) -> bool:
 
     def made_from(reference: Any) -> list[Any]:
         tensor = reference.deref()
-        return (
-            [t.ref() for t in tensor.op.inputs]
-            if is_size(tensor) and tensor.op.type not in SHAPES
-            else []
-        )
+        if not is_size(tensor) or tensor.op.type in SHAPES:
+            return []
+        return [t.ref() for t in tensor.op.inputs]
 
     found = [reference.deref() for reference in reachable([value.ref()], made_from)]
-    return all(map(is_size, found)) and any(tensor.op.type in SHAPES for tensor in found)
+    return all(map(is_size, found)) and not kinds(makers(found)).isdisjoint(SHAPES)

@@ -7,12 +7,14 @@ from a loop of their own (see ``scan_rows``).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
 import tensorflow as tf
 
+from .dataflow import pick
 from .partition import Partition
 from .scan_roles import Constant, Role, Scanned
 from .slice_store import SliceStore, empty_all, pad_into, put_all, whole_all
@@ -72,7 +74,7 @@ class GradientStores:
         return (
             empty_all(self.slices, target),
             empty_all(self.sparse_values, target),
-            [zeros_like(values[p], target) for p in self.constants],
+            [zeros_like(value, target) for value in pick(values, self.constants)],
         )
 
     def add(self, stores: Stores, s: tf.Tensor, gradients: Sequence[Gradient | None]) -> Stores:
@@ -80,11 +82,10 @@ class GradientStores:
         slices, sparse_values, sums = stores
         # None of the stored ones is None.
         found: list[Any] = list(gradients)
-        made = (densify(found[p]) for p in self.scanned)
-        slices = put_all(self.slices, slices, s, made)
-        values = [values_of(found[p]) for p in self.sparse]
+        slices = put_all(self.slices, slices, s, map(densify, pick(found, self.scanned)))
+        values = map(values_of, pick(found, self.sparse))
         sparse_values = put_all(self.sparse_values, sparse_values, s, values)
-        sums = [total + found[p] for total, p in zip(sums, self.constants)]
+        sums = list(map(operator.add, sums, pick(found, self.constants)))
         return slices, sparse_values, sums
 
     def gradients(

@@ -12,7 +12,7 @@ from ..op_names import backward_scope, forward_scope
 from .annotations import replay_source
 from .carry_store import CarryStore
 from .custom_vjp import Gradients, Tensors
-from .dataflow import pick, producers
+from .dataflow import makers, numbers_present, pick, producers
 from .graph_constants import add, multiply
 from .higher_order import part_for_outputs
 from .lowering import outputs_with_gradient
@@ -151,15 +151,15 @@ class ScanLoops:
         result that is not differentiated.
         """
         count = self.count
-        pairs = zip(self.requests, result_gradients)
-        live = self._live_outputs([r for r, gradient in pairs if gradient is not None])
+        asked = pick(self.requests, numbers_present(result_gradients))
+        live = self._live_outputs(asked)
         part = part_for_outputs(self.part, live)
         joint = part.joint
         boundaries, ends, saved, joined = stores
         collected = GradientStores.of(
             part, self.roles, lambda value, axis: self._slices(count, value, axis)
         )
-        outgoing = [o for o, dy in enumerate(joint.output_gradients) if dy is not None]
+        outgoing = numbers_present(joint.output_gradients)
 
         def body(s: tf.Tensor, state_gradients: Any, gradients: Any) -> tuple[Any, ...]:
             with tf.name_scope("checkpoint"):
@@ -248,14 +248,14 @@ class ScanLoops:
         """Return the outputs of sections whose gradients the results ``asked`` lead to."""
         joint = self.part.joint
         live = {request.output for request in asked}
-        if live.issuperset(o for o, dy in enumerate(joint.output_gradients) if dy is not None):
+        if live.issuperset(numbers_present(joint.output_gradients)):
             return live
         # A section hands on a gradient to the one before it where its carried inputs have one.
         while True:
-            needed = reachable([t.op for t in pick(joint.trace.outputs, live)], producers)
+            needed = reachable(makers(pick(joint.trace.outputs, live)), producers)
             handed_on = set()
             for port, output in self.carried.items():
-                if any(t.op in needed for t in joint.trace.ports[port]):
+                if not needed.keys().isdisjoint(makers(joint.trace.ports[port])):
                     handed_on.add(output)
             if handed_on <= live:
                 return live

@@ -90,4 +90,4 @@ def _contents(value: Any) -> Any:
         return None
     if isinstance(value, dict):
         return [(id(key), id(item)) for key, item in value.items()]
-    return [id(item) for item in value]
+    return list(map(id, value))

@@ -133,10 +133,11 @@ def whole_all(descriptions: Iterable[SliceStore], stores: Iterable[Any]) -> list
 
 def tensor_handles(stores: Any) -> list[tf.Tensor]:
     """Return the tensor behind each store in a nest of stores."""
-    return [
-        store.flow if isinstance(store, tf.TensorArray) else store
-        for store in tf.nest.flatten(stores)
-    ]
+    return list(map(_tensor_behind, tf.nest.flatten(stores)))
+
+
+def _tensor_behind(store: Any) -> tf.Tensor:
+    return store.flow if isinstance(store, tf.TensorArray) else store
 
 
 def with_tensor_handles(stores: Any, tensors: Sequence[tf.Tensor]) -> Any:
@@ -164,7 +165,9 @@ def pad_into(part: tf.Tensor, whole: tf.Tensor, axis: int, start: int) -> tf.Ten
     after = whole.shape[axis] - start - part.shape[axis]
     if start == 0 and after == 0:
         return part
-    return tf.pad(part, [(start, after) if i == axis else (0, 0) for i in range(whole.shape.rank)])
+    paddings = [(0, 0)] * whole.shape.rank
+    paddings[axis] = (start, after)
+    return tf.pad(part, paddings)
 
 
 def _joined(stacked: tf.Tensor, axis: int) -> tf.Tensor:

@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from ..graph_traversal import reachable
 from ..seams.tensorflow.gradients import registered_gradient, set_gradient
+from .dataflow import map_present
 from .op_sets import VIEWS
 from .variables_by_value import BRANCHES
 
@@ -82,7 +83,7 @@ def is_gathered(tensor: tf.Tensor) -> bool:
 
 def is_handed_on_to(tensors: Collection[Any], tensor: tf.Tensor) -> bool:
     """Whether a cast or a view of ``tensor`` is among the references ``tensors``."""
-    return any(reference in tensors for reference in reachable([tensor.ref()], _handed_on))
+    return not reachable([tensor.ref()], _handed_on).keys().isdisjoint(tensors)
 
 
 def _handed_on(value: Any) -> list[Any]:
@@ -114,4 +115,4 @@ def _gradient_of_a_branch(branch: tf.Operation, *gradients: tf.Tensor) -> list[t
     found = registered_gradient(branch.type)(branch, *gradients)
     pairs = zip(branch.inputs, found)
     _made_dense.get().update(t.ref() for t, g in pairs if isinstance(g, tf.IndexedSlices))
-    return [None if g is None else densify(g) for g in found]
+    return map_present(densify, found)

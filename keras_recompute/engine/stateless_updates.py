@@ -35,7 +35,7 @@ class StatelessUpdates:
         for key, value in values.items():
             if isinstance(value, tf.Tensor) and not is_eager(value) and value.graph is graph:
                 self._changed.append(key)
-        outputs = [*results, *(values[key] for key in self._changed)]
+        outputs = [*results, *map(values.__getitem__, self._changed)]
         if self._changed:
             values.clear()
             values.update(self._before)

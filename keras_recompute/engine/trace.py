@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -111,13 +112,13 @@ def trace(
             if is_only_read:
                 value_specs[internal.ref()] = tf.TensorSpec(variable.shape, variable.dtype)
 
-    captured = [internal for _, internal in captures]
+    captured = list(map(operator.itemgetter(1), captures))
     return Trace(
         graph=graph,
         ports=(*zip(arguments), *variable_ports, *zip(captured)),
         differentiable=(*arguments, *variable_handles, *captured),
         variables=tuple(variables),
-        captures=tuple(external for external, _ in captures),
+        captures=tuple(map(operator.itemgetter(0), captures)),
         handles=tuple(handles),
         outputs=tuple(graph.outputs),
         structure=concrete.structured_outputs,

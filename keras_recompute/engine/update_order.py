@@ -25,7 +25,7 @@ import tensorflow as tf
 from ..graph_traversal import topological_order
 from ..seams.tensorflow.operations import redirect_readers, replace_input
 from .custom_vjp import has_custom_gradient
-from .dataflow import operations_before
+from .dataflow import operations_before, pick, producers, resource_inputs
 from .passes import target_now
 from .target_ops import completion_token
 
@@ -135,8 +135,8 @@ class _Dependencies:
 
     def _add(self, operation: tf.Operation) -> None:
         before = operations_before(operation)
-        level = max([self._levels.get(operation, 0), *(self._levels[each] for each in before)])
-        handles = [t for t in operation.inputs if t.dtype == tf.resource]
+        level = max([self._levels.get(operation, 0), *pick(self._levels, before)])
+        handles = pick(operation.inputs, resource_inputs(operation))
         reads = operation.type in _READS
         for handle in handles:
             level = max(level, self.written.get(handle.name, 0))
@@ -144,8 +144,8 @@ class _Dependencies:
                 level = max(level, self._read[handle.name])
         self._levels[operation] = level
         # Without XLA a fence is a control dependency on the token.
-        is_fenced = any(before in self._tokens for before in operation.control_inputs)
-        if is_fenced or any(t.op in self._behind_fences for t in operation.inputs):
+        is_fenced = not self._tokens.isdisjoint(operation.control_inputs)
+        if is_fenced or not self._behind_fences.isdisjoint(producers(operation)):
             self._behind_fences.add(operation)
 
         for handle in handles:
@@ -166,7 +166,7 @@ class _Dependencies:
         """
         if operation.type != "IdentityN" or has_custom_gradient(operation):
             return
-        if len({self._levels[t.op] for t in operation.inputs}) > 1:
+        if len(set(pick(self._levels, producers(operation)))) > 1:
             for given, passed in zip(operation.inputs, operation.outputs):
                 redirect_readers(given, instead_of=passed, readers=passed.consumers())
 

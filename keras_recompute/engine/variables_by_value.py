@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -145,7 +145,7 @@ class CaptureByValue:
         renamed: dict[str, str] = {}
         for node in _in_order(definition.node_def):
             given = {}
-            for number, name in enumerate(_data_inputs(node)):
+            for number, name in enumerate(data_inputs(node)):
                 if name in values:
                     given[number] = values[name]
             if not given:
@@ -245,14 +245,16 @@ def _in_order(nodes: Iterable[Any]) -> list[Any]:
     """Return the nodes of a function, each after the nodes that it reads."""
     named = {node.name: node for node in nodes}
 
-    def sources(name: str) -> list[str]:
-        read = [source.split(":")[0] for source in reversed(_data_inputs(named[name]))]
-        return [source for source in read if source in named]
+    def sources(name: str) -> Iterator[str]:
+        for source in reversed(data_inputs(named[name])):
+            maker = source.split(":")[0]
+            if maker in named:
+                yield maker
 
-    return [named[name] for name in topological_order(named, sources)]
+    return list(map(named.__getitem__, topological_order(named, sources)))
 
 
-def _data_inputs(node: Any) -> list[str]:
+def data_inputs(node: Any) -> list[str]:
     """Return the inputs of a node, without control dependencies."""
     return [name for name in node.input if not name.startswith("^")]
 

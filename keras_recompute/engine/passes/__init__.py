@@ -43,7 +43,7 @@ from .unstacking import select_chain_slice
 
 _XLA, _TENSORFLOW = "xla", "tensorflow"
 _TENSORFLOW_CPU = f"{_TENSORFLOW} on {CPU}"
-_XLA_CPU, _XLA_GPU, _XLA_TPU = (f"{_XLA} on {backend}" for backend in (CPU, GPU, TPU))
+_XLA_CPU, _XLA_GPU, _XLA_TPU = f"{_XLA} on {CPU}", f"{_XLA} on {GPU}", f"{_XLA} on {TPU}"
 
 # Files of benchmarks/notes.
 _RESIDUALS, _CONVOLUTIONS, _POOLING, _ATTENTION = (

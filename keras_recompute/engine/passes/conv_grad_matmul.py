@@ -23,6 +23,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
@@ -102,9 +103,10 @@ def _image_place_by_place(
     terms = []
     for place, at_place in zip(_places(window), at_places):
         steps = [_steps(window, dimension, offset) for dimension, offset in enumerate(place)]
-        if all(first <= last for first, last in steps):
+        firsts, lasts = zip(*steps)
+        if all(map(operator.le, firsts, lasts)):
             sizes = [last + 1 - first for first, last in steps]
-            part = _part(dy, [first for first, _ in steps], sizes)
+            part = _part(dy, firsts, sizes)
             rows = (part.shape[0] or ASSUMED_BATCH) * math.prod(sizes)
             found = _product(rows, _shaped(part, -1, outputs), at_place)
             terms.append(_spread(window, place, steps, _shaped(found, -1, *sizes, inputs)))
@@ -134,8 +136,8 @@ def _steps(window: Window, dimension: int, offset: int) -> tuple[int, int]:
 
 def _read_at(window: Window, place: Sequence[int], image: tf.Tensor) -> tf.Tensor:
     """Return, for each result, what is on the padded ``image`` at ``place`` of the kernel."""
-    starts = [offset * dilation for offset, dilation in zip(place, window.dilations)]
-    tiled, features = [m * s for m, s in zip(window.result, window.strides)], image.shape[-1]
+    starts = list(map(operator.mul, place, window.dilations))
+    tiled, features = list(map(operator.mul, window.result, window.strides)), image.shape[-1]
     if set(window.strides) == {1}:
         return _part(image, starts, window.result)
     if not any(starts) and tiled == list(image.shape[1:-1]):
@@ -147,7 +149,7 @@ def _read_at(window: Window, place: Sequence[int], image: tf.Tensor) -> tf.Tenso
         return _shaped(
             _part(tiles, [0] * len(sizes), sizes, features), -1, *window.result, features
         )
-    ends = [start + spread for start, spread in zip(starts, window.spreads)]
+    ends = map(operator.add, starts, window.spreads)
     positions = [
         constant((0, *starts, 0)),
         constant((0, *ends, 0)),
@@ -166,18 +168,20 @@ def _spread(
     """
     sizes, strides, features = values.shape[1:-1], window.strides, values.shape[-1]
     if set(strides) != {1}:
-        tiles = _shaped(values, -1, *(d for m in sizes for d in (m, 1)), features)
-        tiles = _padded(tiles, *(pair for s in strides for pair in ((0, 0), (0, s - 1))))
-        values = _shaped(tiles, -1, *(m * s for m, s in zip(sizes, strides)), features)
-    before = []
-    places = zip(steps, strides, place, window.dilations, window.before)
-    for (first, _), stride, offset, dilation, padding in places:
-        before.append(first * stride + offset * dilation - padding)
-    after = [n - b - m * s for n, b, m, s in zip(window.image, before, sizes, strides)]
-    values = _part(
-        values, [0] * len(sizes), [m * s + min(0, a) for m, s, a in zip(sizes, strides, after)]
-    )
-    return _padded(values, *((b, max(0, a)) for b, a in zip(before, after)))
+        shape, padding = [], []
+        for m, s in zip(sizes, strides):
+            shape += [m, 1]
+            padding += [(0, 0), (0, s - 1)]
+        tiles = _padded(_shaped(values, -1, *shape, features), *padding)
+        values = _shaped(tiles, -1, *map(operator.mul, sizes, strides), features)
+    kept, around = [], []
+    for dimension, ((first, _), size, stride) in enumerate(zip(steps, sizes, strides)):
+        offset = place[dimension] * window.dilations[dimension] - window.before[dimension]
+        before = first * stride + offset
+        after = window.image[dimension] - before - size * stride
+        kept.append(size * stride + min(0, after))
+        around.append((before, max(0, after)))
+    return _padded(_part(values, [0] * len(sizes), kept), *around)
 
 
 # What follows takes its positions and sizes from constants that all of a graph share: they were

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -35,21 +36,21 @@ class Window:
     @property
     def extents(self) -> list[int]:
         """The steps of the image that the kernel covers."""
-        return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations)]
+        return covered(self.kernel, self.dilations)
 
     @property
     def spreads(self) -> list[int]:
         """The steps that the results cover with the strides between them."""
-        return [(m - 1) * s + 1 for m, s in zip(self.result, self.strides)]
+        return covered(self.result, self.strides)
 
     @property
     def around_results(self) -> list[tuple[int, int]]:
         """The padding around output gradients with which the kernel slides backwards."""
-        low = [extent - 1 - p for extent, p in zip(self.extents, self.before)]
-        high = [
-            n - m - p + e - 1 for n, m, p, e in zip(self.image, self.spreads, low, self.extents)
-        ]
-        return list(zip(low, high))
+        around = []
+        for n, m, e, p in zip(self.image, self.spreads, self.extents, self.before):
+            low = e - 1 - p
+            around.append((low, n - m - low + e - 1))
+        return around
 
     @property
     def around_image(self) -> list[tuple[int, int]]:
@@ -59,6 +60,21 @@ class Window:
         """
         sizes = zip(self.image, self.spreads, self.extents, self.before)
         return [(p, e - 1 + m - n - p) for n, m, e, p in sizes]
+
+
+def covered(count: Iterable[int], apart: Iterable[int]) -> list[int]:
+    """Return, per dimension, how many steps ``count`` places cover that are so far ``apart``."""
+    return [(n - 1) * steps + 1 for n, steps in zip(count, apart)]
+
+
+def same_padding(
+    image: Iterable[int], result: Iterable[int], strides: Iterable[int], extents: Iterable[int]
+) -> tuple[int, ...]:
+    """Return the padding before an image, per dimension, of what is padded to the "same" size."""
+    before = []
+    for n, m, s, extent in zip(image, result, strides, extents):
+        before.append(max(0, (m - 1) * s + extent - n) // 2)
+    return tuple(before)
 
 
 def is_channels_first(operation: tf.Operation) -> bool:
@@ -88,15 +104,10 @@ def window_of(operation: tf.Operation) -> Window | None:
     channels_first = is_channels_first(operation)
     space = slice(2, rank + 2) if channels_first else slice(1, rank + 1)
     features = image[1] if channels_first else image[-1]
-    strides, dilations = (
-        tuple(operation.get_attr(name)[space]) for name in ("strides", "dilations")
-    )
+    strides = tuple(operation.get_attr("strides")[space])
+    dilations = tuple(operation.get_attr("dilations")[space])
     sizes = tuple(image[space]), tuple(kernel[:rank]), tuple(result[space])
-    extents = [(k - 1) * d + 1 for k, d in zip(sizes[1], dilations)]
-    before = tuple(
-        max(0, (m - 1) * s + extent - n) // 2
-        for n, m, s, extent in zip(sizes[0], sizes[2], strides, extents)
-    )
+    before = same_padding(sizes[0], sizes[2], strides, covered(sizes[1], dilations))
     padding = operation.get_attr("padding")
     if padding == b"VALID":
         before = (0,) * rank

@@ -21,6 +21,7 @@ What it gains: benchmarks/notes/passes.md.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ from ...graph_traversal import reachable
 from ...seams.tensorflow.operations import redirect_readers
 from ...seams.tensorflow.vectorized_map import is_in_vectorized_body
 from ...seams.tensorflow.xla import xla_optimization_barrier
-from ..dataflow import operations_before, pick
+from ..dataflow import operations_before, pick, present
 from ..graph_constants import constant, memoized_op
 from ..graph_state import graph_state
 from ..op_sets import CONVOLUTIONS, HANDS_ON
@@ -126,7 +127,7 @@ def write_with_late_copies(
     make all copies of a section at once.
     """
     graph = tf.compat.v1.get_default_graph()
-    waits = any(number is not None for number in awaited)
+    waits = bool(present(awaited))
     older = frozenset(graph.get_operations() if waits else ())
     early = [value for value, number in zip(values, awaited) if number is None]
     made = iter(opaque_copies(early, after))
@@ -134,7 +135,7 @@ def write_with_late_copies(
     results = write(copies)
 
     def newer_before(operation: tf.Operation) -> list[tf.Operation]:
-        return [each for each in operations_before(operation) if each not in older]
+        return list(itertools.filterfalse(older.__contains__, operations_before(operation)))
 
     for value, number, copy in zip(values, awaited, copies):
         if number is not None:

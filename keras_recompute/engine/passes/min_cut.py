@@ -88,7 +88,7 @@ class _CutGraph:
         # what it follows from as well.
         self.costs[reference] = CUT_BYTE * size * tensor.dtype.size + (tensor.op.type in CHEAP)
         large = [t.ref() for t in inputs if known_elements(t) >= size]
-        sources = frozenset().union(*(self._sources[t] for t in large))
+        sources = frozenset().union(*map(self._sources.__getitem__, large))
         steps = 1 + max((self._steps[t.ref()] for t in inputs), default=0)
         if self._is_beginning(tensor) or len(sources) > CUT_SOURCES or steps > CUT_STEPS:
             self.beginnings.add(reference)

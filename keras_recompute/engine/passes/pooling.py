@@ -30,6 +30,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ..dataflow import present
+from .conv_windows import covered, same_padding
 from .thresholds import POOLED_PLACES
 
 Place = tuple[int, ...]
@@ -88,9 +90,9 @@ def rewrite_pooling(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
     if not is_over_space or math.prod(sizes) > POOLED_PLACES:
         return None
     space = slice(1, -1)
-    extents = zip(image[space], result[space], sizes[space], strides[space])
-    is_same = operation.get_attr("padding") == b"SAME"
-    before = tuple(max(0, (m - 1) * s + k - n) // 2 if is_same else 0 for n, m, k, s in extents)
+    before = (0,) * len(sizes[space])
+    if operation.get_attr("padding") == b"SAME":
+        before = same_padding(image[space], result[space], strides[space], sizes[space])
     window = PoolingWindow(
         image=tuple(image[space]),
         window=tuple(sizes[space]),
@@ -165,8 +167,7 @@ def _pieces(window: PoolingWindow, image: tf.Tensor, outside: float) -> Iterator
     if any(map(any, padding)):
         image = tf.pad(image, [(0, 0), *padding, (0, 0)], constant_values=outside)
     for place in window.places:
-        extents = zip(place, window.result, window.strides)
-        ends = (start + (m - 1) * stride + 1 for start, m, stride in extents)
+        ends = map(operator.add, place, covered(window.result, window.strides))
         yield image[(slice(None), *map(slice, place, ends, window.strides))]
 
 
@@ -202,10 +203,10 @@ def _image_of(
     for first in itertools.product(*map(range, window.strides)):
         terms = []
         # Windows in their order, which is the order in which TensorFlow adds up.
-        for turn in itertools.product(*(range(r - 1, -1, -1) for r in reach)):
+        for starts in itertools.product(*map(range, reach)):
+            turn = [r - 1 - start for r, start in zip(reach, starts)]
             place = tuple(a + t * s for a, t, s in zip(first, turn, window.strides))
             if all(map(operator.lt, place, window.window)):
-                starts = [r - 1 - t for r, t in zip(reach, turn)]
                 ends = map(operator.add, starts, sizes)
                 terms.append(term(place, (slice(None), *map(slice, starts, ends))))
         phases.append(functools.reduce(tf.add, terms) if terms else None)
@@ -218,7 +219,7 @@ def _interleaved(
     window: PoolingWindow, phases: Sequence[tf.Tensor | None], like: tf.Tensor
 ) -> tf.Tensor:
     """Return the image of ``phases``, in the order of their first elements; None is zeros."""
-    known = next(phase for phase in phases if phase is not None)
+    known = present(phases)[0]
     if len(phases) == 1:
         return known
     rank, sizes = len(window.strides), _phase_sizes(window)

@@ -19,7 +19,7 @@ import tensorflow as tf
 from ...graph_traversal import reachable
 from ...seams.tensorflow.xla import xla_optimization_barrier
 from ..annotations import alias_chain, is_identity
-from ..dataflow import pick, port_refs, tensor_refs
+from ..dataflow import kinds, pick, port_refs, tensor_refs
 from ..joint_graph import JointGraph
 from ..op_sets import CHEAP, ELEMENTWISE, PRODUCTS, SHAPES
 from ..program import GraphProgram, program_between
@@ -85,9 +85,9 @@ class _ElementwiseReads:
 
     def _enter(self, operation: tf.Operation, inputs: list[Any]) -> None:
         is_arithmetic = operation.type in CHEAP | ELEMENTWISE or is_identity(operation)
-        if not is_arithmetic or not all(reference in self._origins for reference in inputs):
+        if not is_arithmetic or not self._origins.keys() >= set(inputs):
             return
-        origins = frozenset[Any]().union(*(self._origins[reference] for reference in inputs))
+        origins = frozenset[Any]().union(*map(self._origins.__getitem__, inputs))
         made = tensor_refs(operation.outputs)
         self._origins.update(dict.fromkeys(made, origins))
         if operation not in self._backward:
@@ -99,7 +99,7 @@ class _ElementwiseReads:
         """Return what is made for products, once each."""
         found = []
         for reference, readers in self._readers.items():
-            if reference in self._made and any(op.type in PRODUCTS for op in readers):
+            if reference in self._made and not kinds(readers).isdisjoint(PRODUCTS):
                 found.append(reference.deref())
         return found
 
@@ -111,8 +111,12 @@ class _ElementwiseReads:
         if any(map(self._is_read_by_arithmetic, alias_chain(operand))):
             return False
         contained = reachable([operand.ref()], self._made_from)
-        functions = [r.deref() for r in contained if r.deref().op.type in ELEMENTWISE]
-        return any(self._is_made_by_a_slope(f) or self._is_read_by_arithmetic(f) for f in functions)
+        for tensor in (reference.deref() for reference in contained):
+            if tensor.op.type not in ELEMENTWISE:
+                continue
+            if self._is_made_by_a_slope(tensor) or self._is_read_by_arithmetic(tensor):
+                return True
+        return False
 
     def _is_made_by_a_slope(self, function: tf.Tensor) -> bool:
         """Whether a gradient makes such a function of the same ports, as that of a silu does.

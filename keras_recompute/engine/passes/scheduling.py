@@ -16,6 +16,7 @@ What it gains: benchmarks/notes/residuals.md.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any
@@ -24,7 +25,7 @@ import tensorflow as tf
 
 from ...graph_traversal import reachable, topological_order
 from ...seams.tensorflow.operations import redirect_readers
-from ..dataflow import tensor_refs
+from ..dataflow import kinds, makers, producers, tensor_refs
 from ..op_sets import LOOPS, PRODUCTS, VIEWS, known_elements
 from ..target import Target
 from .fence import materialize, opaque_copies
@@ -50,7 +51,7 @@ def schedule_weight_gradients(
         return
     depth: dict[tf.Operation, int] = {}
     for operation in operations:
-        depth[operation] = 1 + max((depth.get(t.op, 0) for t in operation.inputs), default=0)
+        depth[operation] = 1 + max((depth.get(op, 0) for op in producers(operation)), default=0)
     path = _longest_path(depth)
     carrying = _ancestors(path[-1], depth)
     largest = max(map(_elements, path))
@@ -94,11 +95,10 @@ def _finished(
     """
     needs: dict[tf.Operation, int] = {}
     for operation in operations:
-        needs[operation] = (
-            depth[operation]
-            if operation in carrying
-            else max(needs.get(t.op, 0) for t in operation.inputs)
-        )
+        if operation in carrying:
+            needs[operation] = depth[operation]
+        else:
+            needs[operation] = max(needs.get(op, 0) for op in producers(operation))
     deepest = max(depth.values())
     finished: dict[int, list[tf.Tensor]] = defaultdict(list)
     for operation in operations:
@@ -119,10 +119,10 @@ def _leading(
 ) -> list[tf.Operation]:
     """Return the ``added`` operations between ``incoming`` and ``gradients``, in order."""
     begin = tensor_refs(incoming)
-    ends = [g.op for g in gradients if g.op in added]
+    ends = list(filter(added.__contains__, makers(gradients)))
     depending: dict[tf.Operation, None] = {}
     for operation in topological_order(
-        reversed(ends), lambda op: (t.op for t in reversed(op.inputs) if t.op in added)
+        reversed(ends), lambda op: filter(added.__contains__, reversed(producers(op)))
     ):
         if any(t.ref() in begin or t.op in depending for t in operation.inputs):
             depending[operation] = None
@@ -130,7 +130,7 @@ def _leading(
 
 
 def _ancestors(operation: tf.Operation, among: Mapping[tf.Operation, int]) -> set[tf.Operation]:
-    return set(reachable([operation], lambda op: (t.op for t in op.inputs if t.op in among)))
+    return set(reachable([operation], lambda op: filter(among.__contains__, producers(op))))
 
 
 def _longest_path(depth: Mapping[tf.Operation, int]) -> list[tf.Operation]:
@@ -180,7 +180,7 @@ def _is_read_again(operation: tf.Operation, *, among: Collection[tf.Operation]) 
     """
 
     def readers(read: tf.Operation) -> Iterable[tf.Operation]:
-        return (op for t in read.outputs for op in t.consumers() if op in among)
+        return filter(among.__contains__, itertools.chain(*(t.consumers() for t in read.outputs)))
 
     def readers_of_views(read: tf.Operation) -> Iterable[tf.Operation]:
         return readers(read) if read.type in _PARTS else ()
@@ -190,7 +190,7 @@ def _is_read_again(operation: tf.Operation, *, among: Collection[tf.Operation]) 
     if terms < 2 or not result.dtype.is_floating or result.shape.num_elements() == 0:
         return False
     first = set(readers(operation))
-    return len(first) > 1 and any(op.type in _READING for op in reachable(first, readers_of_views))
+    return len(first) > 1 and not kinds(reachable(first, readers_of_views)).isdisjoint(_READING)
 
 
 def _sum_once(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from ..dataflow import kinds
 from ..graph_constants import Number
 from ..program import GraphProgram
 from ..target import Target
@@ -32,13 +33,13 @@ def sink_slice(
     while source.op.type in _SELECTIONS:
         chain.append(source.op)
         source = source.op.inputs[0]
-    if not any(op.type in ("StridedSlice", "Slice", "GatherV2") for op in chain):
+    if kinds(chain).isdisjoint(("StridedSlice", "Slice", "GatherV2")):
         return None
     given = [source, *(t for op in chain for t in op.inputs[1:])]
     unique = list({t.ref(): t for t in given}.values())
     selection = GraphProgram(
         graph=whole.graph,
-        ports=tuple((t,) for t in unique),
+        ports=tuple(zip(unique)),
         handles=(),
         operations=tuple(reversed(chain)),
         outputs=(whole,),

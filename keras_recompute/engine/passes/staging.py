@@ -11,6 +11,7 @@ What it gains: benchmarks/notes/residuals.md.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -77,7 +78,7 @@ def stage_recomputation(
     decided, replays = saved_values(
         joint, min_cut_policy(needed, available), backward.outputs, available
     )
-    made = tuple(value for value, _ in decided)
+    made = tuple(map(operator.itemgetter(0), decided))
     # A loop's lists of tensors stay in one program.
     is_plain = all(value.dtype not in (tf.variant, tf.resource) for value in made)
     keeps_less = sum(map(_known_bytes, made)) < sum(map(_known_bytes, needed))
