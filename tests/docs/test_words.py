@@ -183,6 +183,20 @@ def test_the_changelog_has_the_form_of_keepachangelog():
         assert kinds == [kind for kind in CHANGES if kind in kinds]
 
 
+def test_every_change_is_one_line_under_its_heading():
+    release = kind = None
+    for number, line in enumerate((ROOT / "CHANGELOG.md").read_text().splitlines(), 1):
+        if line.startswith("## "):
+            release, kind = line, None
+        elif line.startswith("### "):
+            kind = line.removeprefix("### ")
+        elif release and re.match(r"\s*[*+-] |\s+\S", line):
+            # An entry. An indented line would continue one.
+            assert line.startswith("* "), f"line {number} is not an entry of its own: {line}"
+            assert kind in CHANGES, f"line {number} is under no heading of a release: {line}"
+            assert len(line) <= 100, f"line {number} has {len(line)} columns: {line}"
+
+
 def test_every_experiment_is_noted_in_full():
     folder = ROOT / "benchmarks" / "notes"
     index = (folder / "README.md").read_text()
