@@ -217,7 +217,9 @@ def _class_for(plain: Any, policy: Policy) -> type:
     """Return the subclass of ``plain`` whose calls are recomputed by ``policy``."""
     key = plain, policy_key(policy)
     if key not in _classes:
-        members: dict[str, Any] = {name: _Own(name) for name in (*CALL_RESULTS, "name")}
+        members: dict[str, Any] = {}
+        for name in (*CALL_RESULTS, "name"):
+            members[name] = _Own(name)
         for name in _METHODS:
             members[name] = _Recomputed(plain, name)
         members["__slots__"] = (_VIEW,)

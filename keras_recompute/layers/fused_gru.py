@@ -122,7 +122,8 @@ def _gru_reset_after(
 
         (dh0,), (d_zr, da, d_p_a), _ = scan_in_place(back, (dh,), [zr, a, p_a], backwards=True)
         d_inputs, d_kernel = _product_gradients(inputs, kernels, (d_zr, da))
-        d_recurrent = tf.concat([matrix_gradient(before, d) for d in (d_zr, d_p_a)], axis=-1)
+        of_gates, of_candidate = matrix_gradient(before, d_zr), matrix_gradient(before, d_p_a)
+        d_recurrent = tf.concat([of_gates, of_candidate], axis=-1)
         of_zr, of_a, of_p_a = sum_over_time(d_zr), sum_over_time(da), sum_over_time(d_p_a)
         d_bias = tf.stack([tf.concat([of_zr, of_a], axis=0), tf.concat([of_zr, of_p_a], axis=0)])
         return d_inputs, dh0, d_kernel, d_recurrent, d_bias

@@ -115,9 +115,13 @@ def scan_in_place(
     """
     batch, dtype, length = dimensions(states[0])[0], states[0].dtype, sequences[0].shape[1]
     steps = list(map(Steps, sequences))
-    sequence_pieces = [each.pieces for each in steps]
     all_pieces = _stores_of(sizes, length, batch, dtype)
     first, ahead = (length - 1, -1) if backwards else (0, 1)
+    sequence_pieces, current, stores = [], [], []
+    for each in steps:
+        sequence_pieces.append(each.pieces)
+        current.append(each.read(first))
+        stores.append(each.store)
 
     def body(
         k: tf.Tensor, states: States, current: Tensors, stores: Any, emitted_stores: Any
@@ -135,16 +139,12 @@ def scan_in_place(
         emitted_stores = tuple(put_all(all_pieces, emitted_stores, t, _with_time(emitted)))
         return k + 1, tuple(states), current, stores, emitted_stores
 
-    current, stores = [], []
-    for each in steps:
-        current.append(each.read(first))
-        stores.append(each.store)
     empty = empty_all(all_pieces, target_now())
     # Zeros depend on nothing: XLA would make these arrays at the start of the program.
     emitted_stores = tuple(delay(empty, target_now(), after=[sequences[0]]))
     start = tf.constant(0), tuple(states), tuple(current), tuple(stores), emitted_stores
-    _, states, _, written_stores, emitted_stores = run_loop(length, body, start)
-    written = tuple(whole_all(sequence_pieces, written_stores))
+    _, states, _, stores, emitted_stores = run_loop(length, body, start)
+    written = tuple(whole_all(sequence_pieces, stores))
     return states, written, tuple(whole_all(all_pieces, emitted_stores))
 
 

@@ -99,7 +99,7 @@ def sharing_changes(groups: Sequence[Sequence[keras.layers.Layer]]) -> Iterator[
     before = list(map(_attributes_of, firsts))
     yield
     for layers, inside, states in zip(groups, firsts, before):
-        others = [layers_in(layer) for layer in layers[1:]]
+        others = list(map(layers_in, layers[1:]))
         for number, (each, state) in enumerate(zip(inside, states)):
             given = {}
             for name, value in vars(each).items():

@@ -38,9 +38,10 @@ def _groups(calls: Sequence[Call], known: Fingerprints) -> list[list[Call]]:
     found = _longest_repetition(calls, known)
     if found is None:
         return [list(calls)] if calls else []
-    ends = [found.start + turn * found.period for turn in range(found.count + 1)]
-    turns = [list(calls[a:b]) for a, b in zip(ends, ends[1:])]
-    return [*_groups(calls[: found.start], known), *turns, *_groups(calls[ends[-1] :], known)]
+    end = found.start + found.count * found.period
+    starts = range(found.start, end, found.period)
+    turns = [list(calls[start : start + found.period]) for start in starts]
+    return [*_groups(calls[: found.start], known), *turns, *_groups(calls[end:], known)]
 
 
 @dataclass(frozen=True)

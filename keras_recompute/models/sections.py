@@ -83,8 +83,10 @@ def split_at_checkpoints(
     if not replays_end:
         return tuple(sections)
     # Where there are checkpoints, what gathers is the last group.
-    gathering = groups[-1][0] if not keeps_results and len(groups) > 1 else []
-    read = set(keys_read(call for call in graph.calls if call not in gathering))
+    is_gathered = not keeps_results and len(groups) > 1
+    read: set[Key] = set()
+    for calls, _ in groups[:-1] if is_gathered else groups:
+        read.update(keys_read(calls))
     escaping = frozenset({*keys_made(graph.calls), *graph.outputs} - read)
     return tuple(replace(section, escaping=escaping) for section in sections)
 
