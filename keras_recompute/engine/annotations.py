@@ -68,9 +68,9 @@ def checkpoint_name(value: tf.Tensor, name: str) -> tf.Tensor:
             f"checkpoint_name(value, {name!r}): give a name, a string such as 'half'"
         )
     # An operation's name has few characters. Any other is written as its code point between dots.
-    written = re.sub(r"[^A-Za-z0-9_-]", lambda found: f".{ord(found[0]):x}.", name)
+    valid_name = re.sub(r"[^A-Za-z0-9_-]", lambda found: f".{ord(found[0]):x}.", name)
     try:
-        return tf.identity(value, name=f"{_NAMED}.{written}.{_END_OF_NAME}")
+        return tf.identity(value, name=f"{_NAMED}.{valid_name}.{_END_OF_NAME}")
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
             f"checkpoint_name(value, {name!r}): a {type(value).__name__} cannot be marked. Mark "
@@ -86,21 +86,21 @@ def annotated_name(tensor: tf.Tensor) -> str | None:
 
 def replay_alternative(
     values: Sequence[tf.Tensor],
-    again: Callable[[], Sequence[tf.Tensor]],
+    recompute: Callable[[], Sequence[tf.Tensor]],
     *,
     given: Sequence[tf.Tensor],
 ) -> list[tf.Tensor]:
-    """Return ``values``, marked as recomputable by ``again()`` if ``given`` are available then.
+    """Return ``values``, marked as recomputable by ``recompute()`` if ``given`` are available then.
 
     A recurrence, for example, must run step by step to find its outputs. Once they are known, every
     gate follows from one product. In a graph that the engine does not trace nothing is replayed,
-    and ``again`` is not called. For use beside a hand-written gradient that reads the values:
-    derivatives do not go through ``again``.
+    and ``recompute`` is not called. For use beside a hand-written gradient that reads the values:
+    derivatives do not go through ``recompute``.
     """
     if not is_traced():
         return list(values)
     with tf.name_scope("again"):
-        alternatives = again()
+        alternatives = recompute()
     return [
         tf.identity_n([value, alternative, *given], name=_ALTERNATIVE)[0]
         for value, alternative in zip(values, alternatives)

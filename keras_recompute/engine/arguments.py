@@ -129,8 +129,8 @@ class Arguments:
         if "is out of scope" in str(error):
             try:
                 self._refuse_bodies(self._contents())
-            except InvalidArgumentError as refused:
-                return refused
+            except InvalidArgumentError as refusal:
+                return refusal
         arrays = self._arrays()
         if not arrays or "does not support item assignment" not in str(error):
             return error
@@ -142,9 +142,9 @@ class Arguments:
         The array is a tensor in the program. There ``+=`` only gives the name to another tensor.
         """
         code = getattr(function, "__code__", None)
-        written = [] if code is None else [a for a in self._arrays() if a in _augmented(code)]
-        if written:
-            raise self._writes_into(written)
+        assigned = [] if code is None else [a for a in self._arrays() if a in _augmented(code)]
+        if assigned:
+            raise self._writes_into(assigned)
 
     def _arrays(self) -> list[str]:
         paths = self._given.treedef.leaf_paths(self._parameters)

@@ -63,15 +63,15 @@ _traced: weakref.WeakKeyDictionary[types.CodeType, dict[Any, tuple[int, dict[str
 class Callee:
     """A function and its arguments, with the arguments that partials and methods add.
 
-    ``tensors`` are captured tensors that a program is fed. ``owners`` are the objects of methods,
-    which became arguments.
+    ``tensors`` are captured tensors that a program is fed. ``bound_objects`` are the objects of
+    methods, which became arguments.
     """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     tensors: tuple[tf.Tensor, ...]
-    owners: tuple[Any, ...] = ()
+    bound_objects: tuple[Any, ...] = ()
 
     @classmethod
     def of(
@@ -81,7 +81,7 @@ class Callee:
         kwargs: Mapping[str, Any] | None = None,
     ) -> Callee:
         """Return the callee of ``function(*args, **kwargs)``."""
-        kwargs, owners = kwargs or {}, []
+        kwargs, bound_objects = kwargs or {}, []
         while True:
             if type(function) is functools.partial:
                 args, kwargs = (*function.args, *args), {**function.keywords, **kwargs}
@@ -90,9 +90,9 @@ class Callee:
             owner, plain = _method_of(function)
             if owner is None:
                 break
-            owners.append(owner)
+            bound_objects.append(owner)
             function, args = plain, (owner, *args)
-        return cls(function, args, kwargs, tuple(_tensors(function, set())), tuple(owners))
+        return cls(function, args, kwargs, tuple(_tensors(function, set())), tuple(bound_objects))
 
     def parts(self, changed: frozenset[str]) -> dict[str, Any]:
         """Return what identifies the function, by the names of what it captures.
@@ -115,7 +115,7 @@ class Callee:
         """Return the programs of this function, or of ``otherwise`` if it can keep none."""
         if not tf.executing_eagerly() or not inspect.isfunction(self.function):
             return cache_for(self.function, otherwise)
-        values = (*self.owners, *_captured(self.function))
+        values = (*self.bound_objects, *_captured(self.function))
         holders = itertools.chain.from_iterable(_holders(value, _DEPTH) for value in values)
         anchor = (
             self.function if isinstance(_bare(self.function), IdentityKey) else next(holders, None)

@@ -110,7 +110,7 @@ def _attribute(names: Any, number: int) -> str:
     return f".{names[number]}"
 
 
-def _never(value: Any, *_: Any) -> None:
+def _refuse_change(value: Any, *_: Any) -> None:
     raise TypeError(f"a {type(value).__name__} cannot be changed")
 
 
@@ -140,7 +140,7 @@ def _dict_parts(value: Any) -> tuple[Hashable, list[Any]]:
 
     An object of a derived class may have attributes beside its keys.
     """
-    beside = (
+    attributes = (
         dict(vars(value)) if type(value) not in _MAPPINGS and hasattr(value, "__dict__") else {}
     )
     factory = getattr(value, "default_factory", None)
@@ -151,7 +151,7 @@ def _dict_parts(value: Any) -> tuple[Hashable, list[Any]]:
     else:
         keys = tuple(value)
         items = list(map(value.__getitem__, keys))
-    return (keys, tuple(beside), factory), [*items, *beside.values()]
+    return (keys, tuple(attributes), factory), [*items, *attributes.values()]
 
 
 def _make_dict(kind: type, names: Any, _: Sequence[Any]) -> Any:
@@ -165,7 +165,7 @@ def _make_dict(kind: type, names: Any, _: Sequence[Any]) -> Any:
 
 
 def _fill_dict(value: Any, names: Any, children: Sequence[Any]) -> None:
-    keys, beside, _ = names
+    keys, attributes, _ = names
     # By the methods of dict: those of a derived class may refuse or do more.
     if issubclass(type(value), dict):
         base: Any = next(each for each in _MAPPINGS if isinstance(value, each))
@@ -177,7 +177,7 @@ def _fill_dict(value: Any, names: Any, children: Sequence[Any]) -> None:
             del value[key]
         for key, child in zip(keys, children):
             value[key] = child
-    for name, child in zip(beside, children[len(keys) :]):
+    for name, child in zip(attributes, children[len(keys) :]):
         object.__setattr__(value, name, child)
 
 
@@ -225,17 +225,19 @@ def _count(value: Any) -> tuple[Hashable, list[Any]]:
 
 
 LIST = Kind("list", True, _count, _make_list, _fill_list, _indexed)
-TUPLE = Kind("tuple", False, _count, lambda kind, _, children: kind(children), _never, _indexed)
+TUPLE = Kind(
+    "tuple", False, _count, lambda kind, _, children: kind(children), _refuse_change, _indexed
+)
 NAMED_TUPLE = Kind(
     "named tuple",
     False,
     lambda value: (value._fields, list(value)),
     lambda kind, _, children: kind(*children),
-    _never,
+    _refuse_change,
     _attribute,
 )
 DICT = Kind("dict", True, _dict_parts, _make_dict, _fill_dict, _keyed)
-MAPPING = Kind("mapping", False, _mapping_parts, _make_mapping, _never, _keyed)
+MAPPING = Kind("mapping", False, _mapping_parts, _make_mapping, _refuse_change, _keyed)
 SET = Kind("set", True, _count, _make_set, _fill_set, _indexed)
 DEQUE = Kind("deque", True, _deque_parts, _make_deque, _fill_deque, _indexed)
 OBJECT = Kind("object", True, _object_parts, _make_object, _fill_object, _attribute)

@@ -57,8 +57,8 @@ def custom_vjp(
 
     ``gradient`` takes one tensor per result and returns one gradient or None per input. TensorFlow
     gives it zeros for a result that is not differentiated. With ``outputs`` it also takes
-    ``asked``: the numbers of those among the first ``outputs`` results that are differentiated. In
-    a graph all ``inputs`` must be tensors of the default graph.
+    ``requested``: the numbers of those among the first ``outputs`` results that are differentiated.
+    In a graph all ``inputs`` must be tensors of the default graph.
 
     ``is_checkpoint`` is what ``is_checkpointed_call`` answers later. Raises UnsupportedError under
     ``tf.autodiff.ForwardAccumulator``.
@@ -79,7 +79,7 @@ def custom_vjp(
         marked = [n for n in told_apart if getattr(output_gradients[n], _ASKED, False)]
         # No mark is left where TensorFlow runs gradients as a function of its own, such as a loaded
         # one: all of them are asked for then.
-        return gradient(*given, asked=frozenset(marked or differentiable))
+        return gradient(*given, requested=frozenset(marked or differentiable))
 
     kind = _CHECKPOINT if is_checkpoint else _BY_HAND
     results = _passed_on(results, inputs, of_tensors, name=name, kind=kind)
@@ -155,10 +155,10 @@ def custom_vjp_twice(
     made: list[tf.Tensor] = []
 
     def differentiable_gradient(
-        *output_gradients: tf.Tensor | None, asked: Collection[int] | None = None
+        *output_gradients: tf.Tensor | None, requested: Collection[int] | None = None
     ) -> Gradients:
         given = output_gradients[:count]
-        incoming = given if asked is None else only_requested(given, asked)
+        incoming = given if requested is None else only_requested(given, requested)
         return differentiable_vjp(gradient, recompute_primal, inputs, made, incoming, name=name)
 
     outputs = count if tells_apart else 0
@@ -169,10 +169,10 @@ def custom_vjp_twice(
 
 
 def only_requested(
-    output_gradients: Sequence[tf.Tensor | None], asked: Collection[int]
+    output_gradients: Sequence[tf.Tensor | None], requested: Collection[int]
 ) -> list[tf.Tensor | None]:
-    """Return ``output_gradients``, with None for outputs whose number is not ``asked``."""
-    return [dy if n in asked else None for n, dy in enumerate(output_gradients)]
+    """Return ``output_gradients``, with None for outputs whose number is not ``requested``."""
+    return [dy if n in requested else None for n, dy in enumerate(output_gradients)]
 
 
 def differentiable_vjp(

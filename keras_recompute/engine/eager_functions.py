@@ -51,10 +51,10 @@ class EagerFunction:
     """A function of tensors with a custom gradient, called eagerly.
 
     ``compute(inputs)`` writes the results into a graph: ``outputs`` tensors for the caller, then
-    what is kept for the gradient. ``gradient(inputs, kept, output_gradients, asked)`` runs eagerly
-    and returns one gradient or None per input. Its ``kept`` are the latter results, then the
-    outputs with the numbers ``kept_by_caller``; ``asked`` has the numbers of the outputs that are
-    differentiated.
+    what is kept for the gradient. ``gradient(inputs, kept, output_gradients, requested)`` runs
+    eagerly and returns one gradient or None per input. Its ``kept`` are the latter results, then
+    the outputs with the numbers ``kept_by_caller``; ``requested`` has the numbers of the outputs
+    that are differentiated.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class EagerFunction:
             kept[:] = [*results[self._outputs :], *(results[n] for n in self._kept_by_caller)]
             return results[: self._outputs]
 
-        def gradient(*output_gradients: tf.Tensor | None, asked: frozenset[int]) -> Gradients:
-            return self._gradient(inputs, kept, output_gradients, asked)
+        def gradient(*output_gradients: tf.Tensor | None, requested: frozenset[int]) -> Gradients:
+            return self._gradient(inputs, kept, output_gradients, requested)
 
         return custom_vjp(compute, gradient, inputs=inputs, name=self._name, outputs=self._outputs)
 

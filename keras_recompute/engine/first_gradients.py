@@ -69,6 +69,6 @@ def with_outputs(
     added = list({t.ref(): t for t in present(tensors)}.values())
     if not added:
         return program, (None,) * len(tensors)
-    extended = replace(program, outputs=(*program.outputs, *added))
+    with_added = replace(program, outputs=(*program.outputs, *added))
     number_of = {t.ref(): n for n, t in enumerate(added, len(program.outputs))}
-    return extended, tuple(map_present(lambda t: number_of[t.ref()], tensors))
+    return with_added, tuple(map_present(lambda t: number_of[t.ref()], tensors))

@@ -65,8 +65,8 @@ def start_indices(axis: int, position: Number, rank: int) -> tf.Tensor:
     """Return ``position`` on ``axis`` and 0 on the other axes, for a tensor of ``rank``."""
     if isinstance(position, int):
         return constant(tuple(position if i == axis else 0 for i in range(rank)))
-    return memoized_op(_along, position, axis, rank)
+    return memoized_op(_start_indices, position, axis, rank)
 
 
-def _along(position: tf.Tensor, axis: int, rank: int) -> tf.Tensor:
+def _start_indices(position: tf.Tensor, axis: int, rank: int) -> tf.Tensor:
     return tf.stack([position if i == axis else constant(0, position.dtype) for i in range(rank)])

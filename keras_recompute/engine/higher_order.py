@@ -40,20 +40,20 @@ def derivative(part: Partition) -> Partition:
     that may not run twice and that the first did not need.
     """
     with _writing_into_joint(part):
-        if not part.higher:
-            part.higher.append(_derivative(part))
-        return part.higher[0]
+        if not part.derivatives:
+            part.derivatives.append(_derivative(part))
+        return part.derivatives[0]
 
 
-def part_for_outputs(part: Partition, asked: Collection[int]) -> Partition:
-    """Return ``part`` with a backward program for the outputs with the numbers ``asked``.
+def part_for_outputs(part: Partition, requested: Collection[int]) -> Partition:
+    """Return ``part`` with a backward program for the outputs with the numbers ``requested``.
 
     Its ports are those of ``part``, then what else the backward program takes except gradients of
     outputs. It is made once for each set of outputs; it is ``part`` itself for all outputs with a
     gradient.
     """
     wanted = numbers_present(part.joint.output_gradients)
-    key = tuple(filter(asked.__contains__, wanted))
+    key = tuple(filter(requested.__contains__, wanted))
     if len(key) == len(wanted):
         return part
     with _writing_into_joint(part):
@@ -67,22 +67,22 @@ def _writing_into_joint(part: Partition) -> threading.RLock:
     return graph_state(part.joint.trace.graph, "_keras_recompute_lock", threading.RLock)
 
 
-def _of_outputs(part: Partition, asked: Sequence[int]) -> Partition:
+def _of_outputs(part: Partition, requested: Sequence[int]) -> Partition:
     trace = part.joint.trace
     _copy_out(part)
-    again = dataclasses.replace(
+    retraced = dataclasses.replace(
         trace,
         ports=(*trace.ports, *_known(part)),
-        outputs=tuple(pick(trace.outputs, asked)),
+        outputs=tuple(pick(trace.outputs, requested)),
         structure=None,
         purity=Purity(trace.graph),
     )
-    joined = join(again, gradient_unused=part.joint.gradient_unused)
+    joined = join(retraced, gradient_unused=part.joint.gradient_unused)
     found = partition(joined, save_nothing, replays_all=True)
     if found.saved:
         # Differentiated once more, a loop that draws numbers stacks other values than it has saved.
         return _with_zeros_for_the_others(part, joined.produced)
-    gradients = dict(zip(asked, joined.output_gradients))
+    gradients = dict(zip(requested, joined.output_gradients))
     placeholders = tuple(map(gradients.get, range(len(trace.outputs))))
     return dataclasses.replace(
         found, joint=dataclasses.replace(joined, output_gradients=placeholders)
@@ -104,7 +104,7 @@ def _with_zeros_for_the_others(part: Partition, ports: Collection[int]) -> Parti
         rows=program_between(joint.trace, part.rows.ports, rows) if rows and part.rows else None,
         prologue=None,
         cheap=None,
-        higher=[],
+        derivatives=[],
         for_outputs={},
         eager={},
         loops={},
@@ -137,7 +137,7 @@ def _derivative(part: Partition) -> Partition:
     n = len(trace.differentiable)
     incoming = joint.incoming
     known = _known(part)
-    again = dataclasses.replace(
+    retraced = dataclasses.replace(
         trace,
         ports=(*trace.ports[:n], *zip(incoming), *trace.ports[n:], *known),
         differentiable=(*trace.differentiable, *incoming),
@@ -145,19 +145,19 @@ def _derivative(part: Partition) -> Partition:
         structure=None,
         purity=Purity(trace.graph),
     )
-    joined = join(again)
+    joined = join(retraced)
     for port in set(joined.no_gradient_reasons) - set(joint.no_gradient_reasons):
         raise LookupError(
             joined.no_gradient_reasons[port]
         )  # an operation that has a first derivative only
     # There is no forward pass of its own that could save anything: the backward program of ``part``
     # has been written.
-    higher = partition(joined, save_nothing, replays_all=True)
-    if higher.saved:
-        impure = higher.saved[0].op
+    derivative_part = partition(joined, save_nothing, replays_all=True)
+    if derivative_part.saved:
+        impure = derivative_part.saved[0].op
         raise UnsupportedError(
             f"a derivative of the backward pass needs the result of {impure.name!r} "
             f"({impure.type}), which may not run twice and was not saved. Mark it with "
             "checkpoint_name and save that name, or pass it as an argument."
         )
-    return higher
+    return derivative_part

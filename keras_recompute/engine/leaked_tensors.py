@@ -51,7 +51,7 @@ class LeakedTensor:
         return f"<{self._message}>"
 
 
-def _refusing() -> Callable[..., Any]:
+def _raising_method() -> Callable[..., Any]:
     def refuse(self: LeakedTensor, *_: Any, **__: Any) -> Any:
         raise LeakedTensorError(self._message)
 
@@ -59,7 +59,7 @@ def _refusing() -> Callable[..., Any]:
 
 
 for _name in _OPERATORS:
-    setattr(LeakedTensor, f"__{_name}__", _refusing())
+    setattr(LeakedTensor, f"__{_name}__", _raising_method())
 
 
 def replace_leaked(objects: Iterable[Any], graph: Any, *, name: str) -> None:

@@ -50,9 +50,9 @@ def lower(part: Partition, arguments: Tensors, *, name: str) -> list[tf.Tensor]:
 
 def _eager_function(part: Partition, name: str) -> EagerFunction:
     def gradient(
-        values: Tensors, kept: Tensors, dys: Sequence[tf.Tensor | None], asked: frozenset[int]
+        values: Tensors, kept: Tensors, dys: Sequence[tf.Tensor | None], requested: frozenset[int]
     ) -> Gradients:
-        found = _call_backward_eagerly(part_for_outputs(part, asked), values, kept, dys, name)
+        found = _call_backward_eagerly(part_for_outputs(part, requested), values, kept, dys, name)
         return with_zero_gradients(found, values, part.joint.no_gradient_reasons)
 
     if "forward" not in part.eager:
@@ -85,12 +85,12 @@ def _call_backward_eagerly(
         return [*_write_backward(part, *known, inputs[n_known:], rows, name), *rows]
 
     def gradient(
-        inputs: Tensors, _: Tensors, dys: Sequence[tf.Tensor | None], asked: frozenset[int]
+        inputs: Tensors, _: Tensors, dys: Sequence[tf.Tensor | None], requested: frozenset[int]
     ) -> Gradients:
         values, known, incoming = inputs[:n_values], inputs[n_values:n_known], inputs[n_known:]
-        again = [*values[:n_ports], *incoming, *values[n_ports:], *known]
-        higher = part_for_outputs(derivative(part), asked)
-        found = _call_backward_eagerly(higher, again, [], dys, name)
+        inputs_of_derivative = [*values[:n_ports], *incoming, *values[n_ports:], *known]
+        derivative_part = part_for_outputs(derivative(part), requested)
+        found = _call_backward_eagerly(derivative_part, inputs_of_derivative, [], dys, name)
         nothing = [None] * (n_known - n_ports)
         return [*found[:n_ports], *nothing, *found[n_ports:]]
 
@@ -132,8 +132,8 @@ def _call(
     """
     n_outputs = len(part.joint.trace.outputs)
 
-    def gradient(*result_gradients: tf.Tensor, asked: frozenset[int]) -> Gradients:
-        return _backpropagate(part, values, kept, result_gradients[:n_outputs], asked, name)
+    def gradient(*result_gradients: tf.Tensor, requested: frozenset[int]) -> Gradients:
+        return _backpropagate(part, values, kept, result_gradients[:n_outputs], requested, name)
 
     # The saved values are results too, so that no derivative finds a way past the gradient given
     # here.
@@ -149,14 +149,14 @@ def _backpropagate(
     values: Tensors,
     kept: Tensors,
     output_gradients: Sequence[tf.Tensor | None],
-    asked: frozenset[int],
+    requested: frozenset[int],
     name: str,
 ) -> Gradients:
-    """Write the backward program of the outputs ``asked``; return one gradient or None per port.
+    """Write the backward program of ``requested`` outputs; return one gradient or None per port.
 
     The gradients can be differentiated again.
     """
-    found = _backward_call(part_for_outputs(part, asked), values, kept, output_gradients, name)
+    found = _backward_call(part_for_outputs(part, requested), values, kept, output_gradients, name)
     return with_zero_gradients(found, values, part.joint.no_gradient_reasons)
 
 
@@ -180,11 +180,18 @@ def _backward_call(
     rows = part.write_rows([*values, *fetch(part, kept, target_now())])
 
     def gradient_of_backward(
-        *output_gradients: tf.Tensor, asked: frozenset[int] | None = None
+        *output_gradients: tf.Tensor, requested: frozenset[int] | None = None
     ) -> Gradients:
-        again = [*values[:n_ports], *incoming, *values[n_ports:], *fetch(part, kept, target_now())]
-        higher = derivative(part) if asked is None else part_for_outputs(derivative(part), asked)
-        return _backward_call(higher, again, [], output_gradients, name)
+        inputs_of_derivative = [
+            *values[:n_ports],
+            *incoming,
+            *values[n_ports:],
+            *fetch(part, kept, target_now()),
+        ]
+        derivative_part = (
+            derivative(part) if requested is None else part_for_outputs(derivative(part), requested)
+        )
+        return _backward_call(derivative_part, inputs_of_derivative, [], output_gradients, name)
 
     sources = [*values[:n_ports], *incoming]
     # Only under a tape is there a second derivative, but for who calls tf.gradients twice.

@@ -60,7 +60,7 @@ class Partition:
     cheap: CheapReplay | None = None
     # Made on first use: the derivative and the parts for some outputs (see ``higher_order``), and
     # what runs it eagerly.
-    higher: list[Partition] = field(default_factory=list, repr=False)
+    derivatives: list[Partition] = field(default_factory=list, repr=False)
     for_outputs: dict[tuple[int, ...], Partition] = field(default_factory=dict, repr=False)
     eager: dict[str, Any] = field(default_factory=dict, repr=False)
     loops: dict[Any, Any] = field(default_factory=dict, repr=False)
@@ -119,7 +119,7 @@ class Partition:
             gradient=standing(self.gradient),
             rows=self.rows and standing(self.rows),
             prologue=self.prologue and standing(self.prologue),
-            higher=[],
+            derivatives=[],
             for_outputs={},
             eager={},
             loops={},

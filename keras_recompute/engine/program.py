@@ -186,8 +186,8 @@ class GraphProgram:
         it was read from, and makes its own copy of functions that others have too.
         """
         if not self._definition:
-            once = self._each_constant_once()
-            copied = set(names_of(self.operations)).difference(once)
+            shared_constants = self._each_constant_once()
+            copied = set(names_of(self.operations)).difference(shared_constants)
             graph_def = tf.compat.v1.GraphDef(versions=self.graph.graph_def_versions)
             read: set[str] = set()
             called: set[str] = set()
@@ -195,7 +195,7 @@ class GraphProgram:
             for operation in self.operations:
                 if operation.name in copied:
                     faster = self.target.first("operation", operation)
-                    inputs = self._input_names(operation, once)
+                    inputs = self._input_names(operation, shared_constants)
                     if faster:
                         nodes, functions = rewritten_nodes(operation, faster, inputs)
                         self._called.extend(functions)
@@ -231,7 +231,9 @@ class GraphProgram:
         """Return what ``operation`` reads in this program."""
         return inputs_of(operation, self.replays, self.original_definitions)
 
-    def _input_names(self, operation: tf.Operation, once: Mapping[str, str]) -> list[str]:
+    def _input_names(
+        self, operation: tf.Operation, shared_constants: Mapping[str, str]
+    ) -> list[str]:
         """Return the names of what ``operation`` reads, as nodes write them.
 
         The name of a first output is that of its operation.
@@ -239,7 +241,7 @@ class GraphProgram:
         names = []
         for tensor in self.inputs_of(operation):
             name = tensor.name if tensor.value_index else tensor.op.name
-            names.append(once.get(name, name))
+            names.append(shared_constants.get(name, name))
         return names
 
     def _node(

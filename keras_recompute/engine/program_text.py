@@ -150,11 +150,11 @@ def print_forward_backward(fn: Callable[..., Any], *args: Any, **kwargs: Any) ->
     table.add_column("forward computation:")
     table.add_column("backward computation:")
     cells = []
-    for listing in (programs.forward, programs.backward):
-        replayed = {f"     {equation}" for equation in listing.equations if equation.replayed}
+    for program in (programs.forward, programs.backward):
+        replayed = {f"     {equation}" for equation in program.equations if equation.replayed}
         lines = [
             Text(line, style="yellow" if line in replayed else "")
-            for line in str(listing).splitlines()
+            for line in str(program).splitlines()
         ]
         cells.append(Text("\n").join(lines))
     table.add_row(*cells)

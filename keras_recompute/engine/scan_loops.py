@@ -151,8 +151,8 @@ class ScanLoops:
         result that is not differentiated.
         """
         count = self.count
-        asked = pick(self.requests, numbers_present(result_gradients))
-        live = self._live_outputs(asked)
+        requested = pick(self.requests, numbers_present(result_gradients))
+        live = self._live_outputs(requested)
         part = part_for_outputs(self.part, live)
         joint = part.joint
         boundaries, ends, saved, joined = stores
@@ -244,10 +244,10 @@ class ScanLoops:
             states.append(boundary.carry_in(store, s, first))
         return states
 
-    def _live_outputs(self, asked: Sequence[Request]) -> set[int]:
-        """Return the outputs of sections whose gradients the results ``asked`` lead to."""
+    def _live_outputs(self, requested: Sequence[Request]) -> set[int]:
+        """Return the outputs of sections whose gradients the results ``requested`` lead to."""
         joint = self.part.joint
-        live = {request.output for request in asked}
+        live = {request.output for request in requested}
         if live.issuperset(numbers_present(joint.output_gradients)):
             return live
         # A section hands on a gradient to the one before it where its carried inputs have one.
@@ -366,8 +366,8 @@ class ScanLoops:
     def _last_gradient(
         self, output: int, zero: tf.Tensor, result_gradients: Sequence[tf.Tensor | None]
     ) -> tf.Tensor:
-        asked = zip(self.requests, result_gradients)
-        wanted = [g for request, g in asked if request == FinalOutput(output) and g is not None]
+        pairs = zip(self.requests, result_gradients)
+        wanted = [g for request, g in pairs if request == FinalOutput(output) and g is not None]
         return tf.add_n(wanted) if wanted else zero
 
     def _slices(self, count: int, value: tf.Tensor, axis: int | None = None) -> SliceStore:

@@ -111,12 +111,15 @@ def _eager_loop(
         compiled = CompiledFunctions()
 
         def gradient(
-            inputs: Tensors, kept: Tensors, output_gradients: Sequence[Any], asked: frozenset[int]
+            inputs: Tensors,
+            kept: Tensors,
+            output_gradients: Sequence[Any],
+            requested: frozenset[int],
         ) -> Gradients:
             # The eager function gives what is stored for the gradient before the results.
             first = len(kept) - len(requests)
             made = [*kept[first:], *kept[:first]]
-            incoming = {n: output_gradients[n] for n in sorted(asked)}
+            incoming = {n: output_gradients[n] for n in sorted(requested)}
             n_inputs, n_known = len(inputs), len(inputs) + len(made)
 
             def write(given: Tensors) -> list[Any]:
@@ -127,7 +130,7 @@ def _eager_loop(
                     differentiable_vjp(loop.gradient, loop.recompute_primal, *known, dys, name=name)
                 )
 
-            return compiled.run(asked, write, [*inputs, *made, *incoming.values()])
+            return compiled.run(requested, write, [*inputs, *made, *incoming.values()])
 
         every = range(len(requests))
         part.loops[key] = EagerFunction(
@@ -146,8 +149,8 @@ def can_scan(part: Partition, roles: Sequence[Role] = ()) -> bool:
     trace = part.joint.trace
     for port, role in enumerate(roles):
         if isinstance(role, Carry):
-            taken, passed_on = trace.differentiable[port], trace.outputs[role.output]
-            if taken.dtype != passed_on.dtype:
+            carried_in, carried_out = trace.differentiable[port], trace.outputs[role.output]
+            if carried_in.dtype != carried_out.dtype:
                 return False
     # Of what all sections share, each adds slices to a sparse gradient: as many as are known.
     if not all(slice_values(part, p).shape.is_fully_defined() for p in sparse_ports(part, roles)):

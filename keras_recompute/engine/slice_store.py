@@ -180,10 +180,10 @@ def _joined(stacked: tf.Tensor, axis: int) -> tf.Tensor:
 def _split(whole: tf.Tensor, axis: int, length: int) -> tf.Tensor:
     """The inverse of ``_joined``: slices of ``length`` steps along ``axis``, stacked."""
     sizes = dimensions(whole)
-    divided = tf.reshape(
+    slices = tf.reshape(
         whole, [*sizes[:axis], whole.shape[axis] // length, length, *sizes[axis + 1 :]]
     )
-    return tf.transpose(divided, [axis, *range(axis), *range(axis + 1, len(sizes) + 1)])
+    return tf.transpose(slices, [axis, *range(axis), *range(axis + 1, len(sizes) + 1)])
 
 
 def _gradient_of_update(operation: tf.Operation, gradient: tf.Tensor) -> list[tf.Tensor | None]:

@@ -105,7 +105,7 @@ def _compute_tokens(graph: tf.Graph, tokens: list[tf.Tensor]) -> None:
     step = _Dependencies(graph, tokens)
     ready: dict[int, list[tf.Tensor]] = defaultdict(list)
     for handle, dtype in step.assigned.values():
-        level = step.written[handle.name]
+        level = step.write_levels[handle.name]
         # Level n depends on the fences 0 to n - 1. No fence follows the gradients of the last one.
         if 0 < level < len(tokens):
             ready[level].append(tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype))
@@ -123,7 +123,8 @@ class _Dependencies:
     """
 
     def __init__(self, graph: tf.Graph, tokens: list[tf.Tensor]) -> None:
-        self.written: dict[str, int] = {}  # level of each variable that is written, by its handle
+        # The level of each variable that is written, by its handle.
+        self.write_levels: dict[str, int] = {}
         self.assigned: dict[str, tuple[tf.Tensor, tf.DType]] = {}  # handle and type, from gradients
         self._levels: dict[tf.Operation, int] = {t.op: n for n, t in enumerate(tokens, start=1)}
         self._read: dict[str, int] = defaultdict(int)
@@ -139,7 +140,7 @@ class _Dependencies:
         handles = pick(operation.inputs, resource_inputs(operation))
         reads = operation.type in _READS
         for handle in handles:
-            level = max(level, self.written.get(handle.name, 0))
+            level = max(level, self.write_levels.get(handle.name, 0))
             if not reads:
                 level = max(level, self._read[handle.name])
         self._levels[operation] = level
@@ -152,7 +153,7 @@ class _Dependencies:
             if reads:
                 self._read[handle.name] = max(self._read[handle.name], level)
                 continue
-            self.written[handle.name] = level
+            self.write_levels[handle.name] = level
             # Adam computes a weight from its moments, which were updated before. Only the moments
             # read the gradient, so it is free without the weight.
             dtype = _assigned_dtype(operation) if operation in self._behind_fences else None

@@ -94,14 +94,14 @@ def _gru_reset_after(
     (h,), (zr, a), (p_a, outputs) = scan_in_place(keeping, (h0,), projected, [units, units])
     outputs, h = inference_alternative([outputs, h], alone)
 
-    def again() -> Tensors:
+    def recompute() -> Tensors:
         before = previous_states(h0, outputs)
         sum_zr = fused_matmul(inputs, before, kernels[0], recurrent[0])
         return gates_from(
             sum_zr, matmul_over_time(inputs, kernels[1]), matmul_over_time(before, recurrent[1])
         )
 
-    zr, a, p_a = replay_alternative([zr, a, p_a], again, given=[outputs])
+    zr, a, p_a = replay_alternative([zr, a, p_a], recompute, given=[outputs])
 
     def gradient(d_outputs: tf.Tensor, dh: tf.Tensor) -> Tensors:
         before = previous_states(h0, outputs)
@@ -159,14 +159,14 @@ def _gru_reset_before(
     (h,), (zr, a), (outputs,) = scan_in_place(keeping, (h0,), projected, [units])
     outputs, h = inference_alternative([outputs, h], alone)
 
-    def again() -> Tensors:
+    def recompute() -> Tensors:
         before = previous_states(h0, outputs)
         zr = tf.sigmoid(fused_matmul(inputs, before, kernels[0], of_gates) + biases[0])
         return zr, tf.tanh(
             fused_matmul(inputs, zr[..., units:] * before, kernels[1], of_candidate) + biases[1]
         )
 
-    zr, a = replay_alternative([zr, a], again, given=[outputs])
+    zr, a = replay_alternative([zr, a], recompute, given=[outputs])
 
     def gradient(d_outputs: tf.Tensor, dh: tf.Tensor) -> Tensors:
         before = previous_states(h0, outputs)

@@ -95,7 +95,7 @@ def _lstm(
     )
     outputs, h, c = inference_alternative([outputs, h, c], alone)
 
-    def again() -> Tensors:
+    def recompute() -> Tensors:
         summed = fused_matmul(inputs, previous_states(h0, outputs), kernel, recurrent_kernel)
 
         def step(_: tf.Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
@@ -105,7 +105,7 @@ def _lstm(
         _, (gates,), (cells,) = scan_in_place(step, (c0,), [summed], [units])
         return gates, cells
 
-    gates, cells = replay_alternative([gates, cells], again, given=[outputs])
+    gates, cells = replay_alternative([gates, cells], recompute, given=[outputs])
 
     def gradient(d_outputs: tf.Tensor, dh: tf.Tensor, dc: tf.Tensor) -> Tensors:
         cells_at, d_outputs_at = Steps(cells), Steps(d_outputs)

@@ -300,11 +300,11 @@ class _Recurrence:
 
     def _requests(self) -> list[Request]:
         alone = len(self._states) + self._outputs
-        asked: list[Request] = list(map(FinalOutput, range(alone)))
+        requests: list[Request] = list(map(FinalOutput, range(alone)))
         if self._options.return_all_outputs:
             for number in range(self._outputs):
-                asked.append(StackedOutput(alone + number, axis=1))
-        return asked
+                requests.append(StackedOutput(alone + number, axis=1))
+        return requests
 
     @property
     def _name(self) -> str:

@@ -50,18 +50,19 @@ def conv_grad_as_matmul(operation: tf.Operation) -> Callable[..., tf.Tensor] | N
         (operation.outputs if operation.type == _OF_IMAGE else operation.inputs)[0],
         operation.inputs[2],
     )
-    taken = (
+    elements_per_place = (
         math.prod(window.kernel) * image.shape[-1] * (dy.shape[0] or ASSUMED_BATCH)
     )  # for each place
     make: Callable[..., tf.Tensor] | None = None
     if operation.type == _OF_KERNEL:
         is_small = (
             math.prod(window.result) <= GATHERED_PLACES
-            and taken * math.prod(window.result) <= SPREAD_ELEMENTS
+            and elements_per_place * math.prod(window.result) <= SPREAD_ELEMENTS
         )
         make = _pointwise_kernel if window.is_pointwise else _kernel_at_once if is_small else None
     elif window.is_pointwise or (
-        math.prod(window.image) <= FEW_PLACES and taken * math.prod(window.image) <= SPREAD_ELEMENTS
+        math.prod(window.image) <= FEW_PLACES
+        and elements_per_place * math.prod(window.image) <= SPREAD_ELEMENTS
     ):
         make = _image_place_by_place
     elif set(window.strides) == {1} and min(map(min, window.around_results)) >= 0:

@@ -145,9 +145,9 @@ def _pointwise_image_gradient(window: Window, kernel: tf.Tensor, dy: tf.Tensor) 
     behind = [n - spread for n, spread in zip(window.image, window.spreads)]
     between = [stride - 1 for stride in window.strides]
     nothing = tf.zeros([], found.dtype)
-    spread = xla_pad(found, nothing, [0] * found.shape.rank, [0, *behind, 0], [0, *between, 0])
-    spread.set_shape([dy.shape[0], *window.image, inputs])
-    return spread
+    dilated = xla_pad(found, nothing, [0] * found.shape.rank, [0, *behind, 0], [0, *between, 0])
+    dilated.set_shape([dy.shape[0], *window.image, inputs])
+    return dilated
 
 
 def _pointwise_kernel_gradient(window: Window, image: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:

@@ -302,7 +302,7 @@ def materialize(
     # The permutation stands in the branch: before it, its result would be one more array.
     bodies = _permute(permutation), _permute_negative(permutation)
     permuted, negated = branches(bodies, ((tensor.shape, tensor.dtype),))
-    (chosen,) = tf.raw_ops.StatelessIf(
+    (materialized,) = tf.raw_ops.StatelessIf(
         cond=opaque_false(tokens),
         input=[tensor],
         Tout=[tensor.dtype],
@@ -311,7 +311,7 @@ def materialize(
         output_shapes=[permuted.outputs[0].shape],
         name=HANDS_ON,
     )
-    return chosen
+    return materialized
 
 
 @functools.cache

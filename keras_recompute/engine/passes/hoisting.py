@@ -41,9 +41,9 @@ def hoist_activation_grad(backward: GraphProgram, joint: JointGraph) -> EarlySta
     end = reached = gradient
     while reached.ref() not in outputs and len(reading := readers.get(reached.ref(), [])) == 1:
         [operation] = reading
-        beside = [t for t in operation.inputs if t is not reached]
+        other_inputs = [t for t in operation.inputs if t is not reached]
         is_known = operation.type in SLOPES or is_identity(operation)
-        if not is_known or not available.issuperset(tensor_refs(beside)):
+        if not is_known or not available.issuperset(tensor_refs(other_inputs)):
             break
         if not _is_like(operation.outputs, reached):
             break

@@ -64,7 +64,9 @@ class _Flow:
             ahead: dict[object, list[object]] = {}
             for node, steps in distance.items():
                 residual = self.residual[node].items()
-                ahead[node] = [n for n, room in residual if room and distance.get(n) == steps + 1]
+                ahead[node] = [
+                    n for n, capacity in residual if capacity and distance.get(n) == steps + 1
+                ]
             while self._augment(ahead):
                 pass
 
@@ -73,8 +75,8 @@ class _Flow:
         waiting = deque([_SOURCE])
         while waiting and _SINK not in distance:
             node = waiting.popleft()
-            for following, room in self.residual[node].items():
-                if room and following not in distance:
+            for following, capacity in self.residual[node].items():
+                if capacity and following not in distance:
                     distance[following] = distance[node] + 1
                     waiting.append(following)  # type: ignore[arg-type]
         return distance

@@ -127,18 +127,18 @@ def _maximum_gradient(
     """
     places = window.places
     number_type = tf.int8 if len(places) <= _OFFSETS_OF_A_BYTE else tf.int32
-    largest, chosen = tf.constant(-math.inf, image.dtype), tf.constant(0, number_type)
+    largest, argmax = tf.constant(-math.inf, image.dtype), tf.constant(0, number_type)
     for number, piece in enumerate(_pieces(window, image, outside=-math.inf)):
         is_larger = piece > largest
         largest = tf.where(is_larger, piece, largest)
-        chosen = tf.where(is_larger, tf.constant(number, number_type), chosen)
+        argmax = tf.where(is_larger, tf.constant(number, number_type), argmax)
     # No window has an element number -1, so padding is never chosen.
-    chosen_near = _as_far_as_phases_read(window, chosen, -1)
+    argmax_near = _as_far_as_phases_read(window, argmax, -1)
     dy_near = _as_far_as_phases_read(window, dy, 0)
     nothing = tf.zeros([], dy.dtype)
 
     def term(place: Place, of_phase: Any) -> tf.Tensor:
-        is_chosen = tf.equal(chosen_near[of_phase], tf.constant(places.index(place), number_type))
+        is_chosen = tf.equal(argmax_near[of_phase], tf.constant(places.index(place), number_type))
         return tf.where(is_chosen, dy_near[of_phase], nothing)
 
     return _image_of(window, term, dy)

@@ -32,7 +32,7 @@ def select_chain_slice(
         or known_elements(whole.op.inputs[0]) < UNSTACKED_ELEMENTS
     ):
         return None
-    chosen, *others = whole.op.inputs
+    selected, *others = whole.op.inputs
     for n, other in enumerate(others, start=1):
-        chosen = tf.where(equal_to(begin, n), other, chosen)
-    return tf.expand_dims(chosen, constant(0))
+        selected = tf.where(equal_to(begin, n), other, selected)
+    return tf.expand_dims(selected, constant(0))
