@@ -76,12 +76,12 @@ def check_plan(arguments: argparse.Namespace) -> None:
             f"--levels {arguments.levels}: {arguments.seq_len} steps can be nested in at most "
             f"{most} levels; lower it or raise --seq-len"
         )
-    option, asked = (
+    option, counts = (
         ("--sweep", arguments.sweep)
         if arguments.sweep
         else ("--checkpoints", [arguments.checkpoints])
     )
-    for checkpoints in asked:
+    for checkpoints in counts:
         if checkpoints != AUTO and checkpoints >= arguments.seq_len:
             raise InvalidArgumentError(
                 f"{option} {checkpoints}: a sequence of {arguments.seq_len} steps takes at most "

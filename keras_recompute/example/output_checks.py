@@ -21,7 +21,7 @@ REPORT_NAMES = (JSON_NAME, FIGURE_NAME, SERIALIZED_NAME, PAGE_NAME)
 def check_outputs(options: Options) -> None:
     """Raise InvalidArgumentError if a result could not be written; leave no trace of the trial."""
     names = REPORT_NAMES if options.sweep is None else SWEEP_NAMES
-    for option, path, wanted, written in (
+    for option, path, wanted, files in (
         (
             "--report",
             options.report,
@@ -34,7 +34,7 @@ def check_outputs(options: Options) -> None:
             continue
         try:
             _check_place(option, path, wanted, options.force)
-            for file in written:
+            for file in files:
                 check_atomic_write(file)
         except OSError as error:
             raise InvalidArgumentError(
@@ -96,8 +96,8 @@ def _check_apart(options: Options, names: tuple[str, ...]) -> None:
     text = options.text and Path(os.path.realpath(options.text))
     folders = [("--report", options.report), ("--save", options.save), ("--log", options.log)]
     places = {option: Path(os.path.realpath(path)) for option, path in folders if path}
-    written = {places["--report"] / name for name in names} if options.report else set()
-    if text in written:
+    report_files = {places["--report"] / name for name in names} if options.report else set()
+    if text in report_files:
         raise InvalidArgumentError(
             f"--report {options.report}: it would overwrite {options.text}, the text to learn; "
             "choose another name"
@@ -113,8 +113,8 @@ def _check_apart(options: Options, names: tuple[str, ...]) -> None:
     for option, folder in places.items():
         if json in (folder, *folder.parents):
             why = f"it is in the way of the folder of {option} {dict(folders)[option]}"
-    if json in written or (json.parent == places.get("--save") and is_taken(json.name)):
-        option = "--report" if json in written else "--save"
+    if json in report_files or (json.parent == places.get("--save") and is_taken(json.name)):
+        option = "--report" if json in report_files else "--save"
         why = f"it is the name of a file of {option} {dict(folders)[option]}"
     if json == text:
         why = "it is the text to learn"

@@ -139,9 +139,9 @@ def _open_lock(path: Path) -> int:
 
     Raises OSError if something else is there.
     """
-    refused = f"{path} is a symbolic link instead of a run's lock file: remove it"
+    link_refused = f"{path} is a symbolic link instead of a run's lock file: remove it"
     if path.is_symlink():
-        raise OSError(None, refused)
+        raise OSError(None, link_refused)
     if file_kind(path) not in (None, FILE):
         raise OSError(None, f"{path} is {file_kind(path)} instead of a run's lock file: remove it")
     # Checked again while opening: a link to another user's file may have appeared there.
@@ -149,7 +149,7 @@ def _open_lock(path: Path) -> int:
     lock = os.open(path, flags, 0o666)
     if not stat.S_ISREG(os.fstat(lock).st_mode):
         os.close(lock)
-        raise OSError(None, refused)
+        raise OSError(None, link_refused)
     return lock
 
 

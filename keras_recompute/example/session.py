@@ -263,9 +263,9 @@ class Session:
         """Record the figures of the execution that ended; raise an error if they are not finite."""
         options = self.options
         microbatches = options.gradient_accumulation
-        taken = time.perf_counter() - self.started
-        self.trained_seconds += taken
-        self.seconds.append(taken / microbatches)
+        elapsed = time.perf_counter() - self.started
+        self.trained_seconds += elapsed
+        self.seconds.append(elapsed / microbatches)
         # The stand-in records losses; Graphcore's API has running means only.
         record = getattr(self.model, "training_record", None)
         self.losses.append(record.losses[-1] if record else float(logs["loss"]))

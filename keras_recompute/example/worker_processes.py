@@ -74,10 +74,14 @@ def join_cluster(options: Options, text: Text | None) -> Iterator[WorkerShare]:
     cluster = _find_cluster()
     workers = len(cluster.addresses)
     check_workers(cluster.said_by, workers, options.gradient_accumulation)
-    alike = {name: value for name, value in vars(options).items() if name not in _MAY_DIFFER}
-    alike["text"] = text and text.digest()
+    shared_options = {
+        name: value for name, value in vars(options).items() if name not in _MAY_DIFFER
+    }
+    shared_options["text"] = text and text.digest()
     with join(
-        alike=alike, wait_seconds=options.wait_seconds, heartbeat_seconds=options.heartbeat_seconds
+        alike=shared_options,
+        wait_seconds=options.wait_seconds,
+        heartbeat_seconds=options.heartbeat_seconds,
     ) as strategy:
         yield WorkerShare(strategy, cluster.number, workers)
 

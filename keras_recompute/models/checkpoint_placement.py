@@ -55,8 +55,12 @@ class PlacedModel(SavedAsPlain, Model):
         graph = inline_submodels(self) if is_open else read_graph(self)
         return functools.reduce(insert_checkpoints, rounds, graph)
 
-    def note_clones(self, taken: dict[Any, Any], outputs: Any) -> None:  # noqa: ARG002  # as in ``Model``
-        check_class_of_clone(self, taken, what="anything")
+    def note_clones(
+        self,
+        replacements: dict[Any, Any],
+        outputs: Any,  # noqa: ARG002  # as in ``Model``
+    ) -> None:
+        check_class_of_clone(self, replacements, what="anything")
 
     def run_by_graph(self, inputs: Any, plain: Callable[[], Any]) -> Any:
         outputs = super().run_by_graph(inputs, plain)

@@ -163,7 +163,7 @@ def with_checkpoints(
         return with_placement(
             functional, extended_placement(functional, positions, is_open=is_open)
         )
-    taken = {operation.name for operation in functional.operations}
+    used_names = {operation.name for operation in functional.operations}
     number = -1
 
     def call(operation: Any, *args: Any, **kwargs: Any) -> Any:
@@ -173,7 +173,7 @@ def with_checkpoints(
         if number not in positions:
             return outputs
         return RecomputationCheckpoint(
-            was_inserted=True, name=_free_name(f"{operation.name}_checkpoint", taken)
+            was_inserted=True, name=_free_name(f"{operation.name}_checkpoint", used_names)
         )(outputs)
 
     outputs = run_graph(functional, functional.inputs, call)
@@ -311,10 +311,10 @@ def _names_inside(layer: keras.layers.Layer) -> set[str]:
     return {inner.name for inner in layers_in(layer, include_self=False)}
 
 
-def _free_name(name: str, taken: set[str]) -> str:
-    """Return ``name``, with a number where it is ``taken``, and take it."""
+def _free_name(name: str, used_names: set[str]) -> str:
+    """Return ``name``, with a number if it is in ``used_names``, and add it there."""
     number, free = 1, name
-    while free in taken:
+    while free in used_names:
         free, number = f"{name}_{number}", number + 1
-    taken.add(free)
+    used_names.add(free)
     return free

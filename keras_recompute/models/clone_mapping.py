@@ -19,13 +19,13 @@ from ..seams.keras.layers import layers_in
 _INSTEAD = "Clone the plain model, and give the clone to keras_recompute.checkpointed."
 
 
-def check_class_of_clone(model: keras.Model, taken: Mapping[Any, Any], *, what: str) -> None:
+def check_class_of_clone(model: keras.Model, replacements: Mapping[Any, Any], *, what: str) -> None:
     """Raise UnsupportedError where Keras makes a clone of another class, which recomputes nothing.
 
-    ``taken`` maps each operation of ``model`` to the one called instead. ``what`` names what
+    ``replacements`` maps each operation of ``model`` to the one called instead. ``what`` names what
     ``model`` recomputes.
     """
-    if is_cloned(taken) and not functional_like_constructor(type(model)):
+    if is_cloned(replacements) and not functional_like_constructor(type(model)):
         raise UnsupportedError(
             f"keras.models.clone_model of {model.name!r} would not recompute {what}: the "
             f"constructor of {type(model).__name__} is its own, so Keras clones it as a plain "
@@ -33,25 +33,25 @@ def check_class_of_clone(model: keras.Model, taken: Mapping[Any, Any], *, what: 
         )
 
 
-def is_cloned(taken: Mapping[Any, Any]) -> bool:
-    """Return whether other layers were ``taken`` for those of a model, as ``clone_model`` does."""
-    return any(own is not other for own, other in _layers_for_layers(taken))
+def is_cloned(replacements: Mapping[Any, Any]) -> bool:
+    """Return whether layers of a model were replaced by others, as ``clone_model`` does."""
+    return any(own is not other for own, other in _layers_for_layers(replacements))
 
 
 def counterparts(
-    model: keras.Model, layers: Sequence[keras.layers.Layer], taken: Mapping[Any, Any]
+    model: keras.Model, layers: Sequence[keras.layers.Layer], replacements: Mapping[Any, Any]
 ) -> list[keras.layers.Layer]:
     """Return the clones of ``layers`` of a functional ``model``.
 
-    ``taken`` maps each operation of the model to the one called instead. The result is empty where
-    these are no layers, as in a plain call of the model. Raises UnsupportedError where the clone
-    cannot recompute them: Keras makes it of another class, or a new layer holds other layers than
-    the original.
+    ``replacements`` maps each operation of the model to the one called instead. The result is empty
+    where these are no layers, as in a plain call of the model. Raises UnsupportedError where the
+    clone cannot recompute them: Keras makes it of another class, or a new layer holds other layers
+    than the original.
     """
-    pairs = _layers_for_layers(taken)
+    pairs = _layers_for_layers(replacements)
     if not layers or not pairs:
         return []
-    check_class_of_clone(model, taken, what=repr(layers[0].path))
+    check_class_of_clone(model, replacements, what=repr(layers[0].path))
     would_not = f"keras.models.clone_model of {model.name!r} would not recompute {layers[0].path!r}"
     stands_for: dict[Any, Any] = {}
     for own, other in pairs:
@@ -65,9 +65,11 @@ def counterparts(
     return list(map(stands_for.__getitem__, layers))
 
 
-def _layers_for_layers(taken: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
-    """Return the layers for which layers were taken: none in a call of the model."""
-    return [(own, other) for own, other in taken.items() if _is_layer(own) and _is_layer(other)]
+def _layers_for_layers(replacements: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+    """Return the layers that layers replace: none in a call of the model."""
+    return [
+        (own, other) for own, other in replacements.items() if _is_layer(own) and _is_layer(other)
+    ]
 
 
 def _is_layer(operation: Any) -> bool:

@@ -231,24 +231,26 @@ class _Arrays:
                 )
             needs.kept[id(value)] = value.shape.num_elements() * value.dtype.size
 
-    def sources_of_output(self, number: int, again: Set[str]) -> Sources | None:
-        """Return what an output is computed from by kinds of operations that are done ``again``.
+    def sources_of_output(self, number: int, recomputed: Set[str]) -> Sources | None:
+        """Return what an output is computed from by operations of the ``recomputed`` kinds.
 
         None for its own array.
         """
         found = _NeededArrays()
-        self.add_sources(self._results[number], found, again)
+        self.add_sources(self._results[number], found, recomputed)
         return None if number in found.outputs else (found.kept, frozenset(found.inputs))
 
-    def add_sources(self, tensor: tf.Tensor, needs: _NeededArrays, again: Set[str] = CHEAP) -> None:
-        """Add the arrays that ``tensor`` is computed from by kinds of operations done ``again``."""
+    def add_sources(
+        self, tensor: tf.Tensor, needs: _NeededArrays, recomputed: Set[str] = CHEAP
+    ) -> None:
+        """Add the arrays that ``tensor`` is computed from by ``recomputed`` kinds of operations."""
         waiting, seen = [tensor], set()
         while waiting:
             value = _storage_of(waiting.pop())
             if value.ref() in seen or not _is_large(value):
                 continue
             seen.add(value.ref())
-            if value.op.type in again and value.ref() not in self._inputs:
+            if value.op.type in recomputed and value.ref() not in self._inputs:
                 waiting.extend(value.op.inputs)
             else:
                 self.add_array(value, needs)

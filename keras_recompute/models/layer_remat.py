@@ -133,10 +133,10 @@ class RematLayers:
             self._here.is_active = False
             try:
                 with section_recurrent_layers():
-                    results, owners, losses = recomputed(*args, **kwargs)
+                    results, layer_numbers, losses = recomputed(*args, **kwargs)
             finally:
                 self._here.is_active = True
-            for n, loss in zip(owners, losses):
+            for n, loss in zip(layer_numbers, losses):
                 add_losses(inner[n], [loss])
             return results
 
@@ -159,8 +159,8 @@ class BlocksModel(SavedAsPlain, CloneObserver, ReplicatedTraining):
         if layers:
             self._keras_recompute_blocks = RematLayers(layers)
 
-    def note_clones(self, taken: dict[Any, Any], outputs: Any) -> None:
-        cloned = counterparts(self, list(self._blocks), taken)
+    def note_clones(self, replacements: dict[Any, Any], outputs: Any) -> None:
+        cloned = counterparts(self, list(self._blocks), replacements)
         for output in keras.tree.flatten(outputs) if cloned else ():
             setattr(output, _CLONED, cloned)
 
@@ -219,8 +219,8 @@ class BlocksModel(SavedAsPlain, CloneObserver, ReplicatedTraining):
         if ours is None:
             own: Any = original_class(cls)
             return own.from_config(config)
-        written = {**ours["class"], "config": config, "build_config": ours["build"]}
-        model = keras.saving.deserialize_keras_object(written, custom_objects=custom_objects)
+        model_config = {**ours["class"], "config": config, "build_config": ours["build"]}
+        model = keras.saving.deserialize_keras_object(model_config, custom_objects=custom_objects)
         inside = layers_in(model, include_self=False)
         return with_recomputed_layers(model, list(map(inside.__getitem__, ours["blocks"])))
 
@@ -237,7 +237,7 @@ def with_recomputed_layers(model: keras.Model, layers: Sequence[keras.layers.Lay
     """
     new = copy_sharing_weights(model, BlocksModel)
     new._keras_recompute_blocks = RematLayers(layers)
-    new.belong_to_strategy_of_weights()
+    new.adopt_weights_strategy()
     return new
 
 
@@ -290,8 +290,8 @@ def _none_found(
     near: list[str] = []
     for each in wanted:
         if isinstance(each, (type, str)):
-            asked = each.__name__ if isinstance(each, type) else each
-            near += difflib.get_close_matches(asked, names, n=3)
+            name = each.__name__ if isinstance(each, type) else each
+            near += difflib.get_close_matches(name, names, n=3)
     shown = ", ".join(map(repr, dict.fromkeys(near or names[:20])))
     built = (
         ""

@@ -91,7 +91,7 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
     def _start(self) -> None:
         self._eager_partitions = ProgramCache()
         self._attributes = ObjectState(tuple(tracked_layers(self)))
-        self.belong_to_strategy_of_weights()
+        self.adopt_weights_strategy()
 
     @property
     def plan(self) -> ExecutionPlan:
@@ -223,10 +223,10 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
                 setattr(output, _OPTIONS, (self._levels, self._scan_layers))
         return outputs
 
-    def note_clones(self, taken: dict[Any, Any], outputs: Any) -> None:
+    def note_clones(self, replacements: dict[Any, Any], outputs: Any) -> None:
         """Warn where Keras makes the clone of another class, which ignores checkpoints."""
         is_symbolic = isinstance(keras.tree.flatten(outputs)[0], keras.KerasTensor)
-        if is_symbolic and is_cloned(taken) and not functional_like_constructor(type(self)):
+        if is_symbolic and is_cloned(replacements) and not functional_like_constructor(type(self)):
             warn_user(
                 f"keras.models.clone_model makes a plain functional model of {self.name!r}, "
                 f"because the constructor of {type(self).__name__} is its own: the clone "

@@ -35,11 +35,11 @@ def _look_at_new_models() -> None:
 
 
 def _look_at(new: Any) -> None:
-    taken = [layer for layer in new.layers if layer in _checkpointed]
+    shared_layers = [layer for layer in new.layers if layer in _checkpointed]
     # A single layer that is shared, such as an embedding, is no part of a model.
-    if len(taken) < 2 or isinstance(new, ReplicatedTraining):
+    if len(shared_layers) < 2 or isinstance(new, ReplicatedTraining):
         return
-    owner, reference = _checkpointed[taken[0]], weakref.ref(new)
+    owner, reference = _checkpointed[shared_layers[0]], weakref.ref(new)
     is_said: list[bool] = []
 
     def note() -> None:
@@ -48,7 +48,7 @@ def _look_at(new: Any) -> None:
             return
         is_said.append(True)
         warnings.warn(
-            f"{model.name!r} runs {len(taken)} layers of {owner!r} and recomputes nothing, "
+            f"{model.name!r} runs {len(shared_layers)} layers of {owner!r} and recomputes nothing, "
             "because it is built on outputs of inner layers, which have no checkpoints. Give it "
             f"to keras_recompute.checkpointed(model, ...), or build it on the output of {owner!r} "
             "by keras_recompute.Model(inputs, outputs)",

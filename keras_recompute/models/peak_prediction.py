@@ -302,7 +302,7 @@ def _held(
     arrays it comes from.
     """
     arrays: set[Key] = set()  # operands of products
-    again: set[Key] = set()  # values that are computed again
+    recomputed: set[Key] = set()  # values that are computed again
     kept: set[Key] = set()
     own_bytes, working_bytes = [0] * len(calls), [0] * len(calls)
     size = values.bytes_of
@@ -311,17 +311,17 @@ def _held(
         own_results = sum(size[call.outputs[number]] for number in needs.needs)
         traced_bytes = sum(own.values()) + own_results
         arrays.update(map(call.inputs.__getitem__, needs.multiplies))
-        again.update(map(call.inputs.__getitem__, needs.reads))
+        recomputed.update(map(call.inputs.__getitem__, needs.reads))
         sources_of_outputs = needs.sources_in_section if in_section else needs.sources
         for number, (key, sources) in enumerate(zip(call.outputs, sources_of_outputs)):
             is_array = sources is None or (
                 not in_section and _is_made_of_several(size[key], sources)
             )
-            if key in arrays or number in needs.needs or (key in again and is_array):
+            if key in arrays or number in needs.needs or (key in recomputed and is_array):
                 kept.add(key)
-            if key in again and not is_array and sources is not None:
+            if key in recomputed and not is_array and sources is not None:
                 own.update(sources[0])
-                again.update(map(call.inputs.__getitem__, sources[1]))
+                recomputed.update(map(call.inputs.__getitem__, sources[1]))
         given_bytes = sum(map(size.__getitem__, call.inputs))
         working_bytes[n] = given_bytes + sum(map(size.__getitem__, call.outputs))
         own_bytes[n] = sum(own.values())

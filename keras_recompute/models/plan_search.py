@@ -285,12 +285,12 @@ def _cheapest_sections(
     enough = _first_index(options, lambda s: known.get(s, budget_bytes + 1) <= budget_bytes)
     predicted = _first_index(options, lambda s: prediction.peak_bytes(s) <= budget_bytes)
     guess = min(predicted, len(options) - 1)
-    chosen = bisect_smallest(
+    first_fitting = bisect_smallest(
         enough, lambda n: needed(options[n]) <= budget_bytes, guesses=[guess, guess - 1, guess + 1]
     )
-    if chosen == len(options):
+    if first_fitting == len(options):
         raise too_small(budget_bytes, known)
-    return options[chosen]
+    return options[first_fitting]
 
 
 def _first_index(options: Sequence[Sections], fits: Callable[[Sections], bool]) -> int:
@@ -330,10 +330,10 @@ def _blocks(layer: Any) -> list[Any]:
     for each in dict.fromkeys(layers_in(layer, include_self=False) if layer is not None else ()):
         by_class.setdefault(type(each), []).append(each)
     most, held = 1, []
-    for alike in by_class.values():
-        count = len(layers_in(alike[0])) if len(alike) > 1 else 0
+    for same_class in by_class.values():
+        count = len(layers_in(same_class[0])) if len(same_class) > 1 else 0
         if count > most:
-            most, held = count, alike
+            most, held = count, same_class
     return held
 
 

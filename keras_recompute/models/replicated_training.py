@@ -49,7 +49,7 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
 
     _compiled_a_part = False
 
-    def belong_to_strategy_of_weights(self) -> None:
+    def adopt_weights_strategy(self) -> None:
         """Train by the strategy in whose scope the weights were made, wherever the model was."""
         made_in = {strategy_of(variable.value) for variable in self.variables} - {None}
         if strategy_of(self) is None and len(made_in) == 1:

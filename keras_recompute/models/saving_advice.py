@@ -87,8 +87,8 @@ def _warn_of_weights(model: keras.Model, traced: PartitionCache) -> None:
 
 def _trains(part: Partition) -> bool:
     first_variable = len(part.joint.trace.arguments)
-    asked = set(part.joint.produced) - set(part.joint.gradient_unused)
-    return any(port >= first_variable for port in asked)
+    requested = set(part.joint.produced) - set(part.joint.gradient_unused)
+    return any(port >= first_variable for port in requested)
 
 
 def _saves(part: Partition) -> bool:

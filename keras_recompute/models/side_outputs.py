@@ -34,16 +34,16 @@ class SideOutputs:
                 inside.update(dict.fromkeys(layers_in(call.operation)))
         self._layers = list(inside)
         self._masked: tuple[int, ...] = ()
-        self._owners: list[keras.layers.Layer] = []
+        self._layers_of_losses: list[keras.layers.Layer] = []
         self._updates = StatelessUpdates()
 
     def __bool__(self) -> bool:
-        return bool(self._masked or self._owners or self._updates.count)
+        return bool(self._masked or self._layers_of_losses or self._updates.count)
 
     @property
     def leaves_state(self) -> bool:
         """Whether layers added losses, or changed variables of a stateless scope."""
-        return bool(self._owners or self._updates.count)
+        return bool(self._layers_of_losses or self._updates.count)
 
     def collect(self, work: Callable[[], Sequence[tf.Tensor]]) -> list[tf.Tensor]:
         """Return the results of ``work()``, then their masks, then the losses that layers added.
@@ -51,18 +51,18 @@ class SideOutputs:
         Last come the new values of variables that were changed in a stateless scope.
         """
         self._updates = StatelessUpdates()
-        results, owners, losses = detach_losses(self._layers, work)
+        results, layer_numbers, losses = detach_losses(self._layers, work)
         outputs, self._masked = append_masks(results)
-        self._owners = list(map(self._layers.__getitem__, owners))
+        self._layers_of_losses = list(map(self._layers.__getitem__, layer_numbers))
         return self._updates.collect([*outputs, *losses])
 
     def reattach(self, collected: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the results among ``collected`` values, and put masks and losses back."""
         collected = self._updates.reattach(collected)
-        end = len(collected) - len(self._masked) - len(self._owners)
+        end = len(collected) - len(self._masked) - len(self._layers_of_losses)
         outputs = list(collected[:end])
         attach_masks(outputs, self._masked, collected[end:])
-        for layer, loss in zip(self._owners, collected[end + len(self._masked) :]):
+        for layer, loss in zip(self._layers_of_losses, collected[end + len(self._masked) :]):
             add_losses(layer, [loss])
         return outputs
 

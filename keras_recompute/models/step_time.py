@@ -46,11 +46,11 @@ def least_seconds(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) 
     One run before them traces it.
     """
     inputs = zeros_for_specs(list(specs))
-    taken = []
+    seconds = []
     for _ in range(1 + _RUNS):
         begin = time.perf_counter()
         for result in tf.nest.flatten(function(*inputs)):
             if result is not None:
                 tf.convert_to_tensor(result).numpy()
-        taken.append(time.perf_counter() - begin)
-    return min(taken[1:])
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds[1:])

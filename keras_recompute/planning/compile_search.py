@@ -74,14 +74,14 @@ def largest_within_budget(
             bisect_smallest(below, lambda count: predicted_bytes(count) * scale > budget_bytes) - 1
         )
 
-    fits, too_many, scale, asked = 0, most + 1, 1.0, 0
+    fits, too_many, scale, compiled = 0, most + 1, 1.0, 0
     while too_many - fits > 1:
         # Doubled while nothing has failed yet, as there is no upper bound to halve.
         half_way = (fits + too_many) // 2 if too_many <= most else 2 * fits
         # A poor prediction must not cost many compilations: after four answers, bisect.
-        trial = guess(too_many, scale) if asked < 4 else half_way
+        trial = guess(too_many, scale) if compiled < 4 else half_way
         trial = min(max(trial, fits + 1), too_many - 1)
-        needed, asked = needed_bytes(trial), asked + 1
+        needed, compiled = needed_bytes(trial), compiled + 1
         scale = needed / max(1, predicted_bytes(trial))
         if needed <= budget_bytes:
             fits = trial

@@ -55,19 +55,19 @@ def write_report(
     with atomic_write(data) as temporary:
         temporary.write_text(program.to_json(), encoding="utf-8")
     liveness_figure(program, figure, title=title)
-    written = [data, figure]
+    paths = [data, figure]
     if serialized is None:
         # A file of an earlier report would show another program.
         _remove(kept)
     else:
         with atomic_write(kept) as temporary:
             temporary.write_bytes(serialized)
-        written.append(kept)
+        paths.append(kept)
     if page:
-        written.append(write_page([(title or program.name, program)], html))
+        paths.append(write_page([(title or program.name, program)], html))
     else:
         _remove(html)
-    return written
+    return paths
 
 
 def _remove(path: Path) -> None:

@@ -87,11 +87,11 @@ def configure_ipu_system(
     for option in OPTIONS:
         if option.refuses(values[option.name]):
             raise refuse(str(option.refused_as), f"{option.name} = {values[option.name]}")
-    asked = [
+    rounded = [
         o.name for o in OPTIONS if o.becomes is ROUNDED and values[o.name] not in (o.default, False)
     ]
-    if asked:
-        logging.getLogger(__name__).warning("%s: %s", ", ".join(asked), ROUNDED)
+    if rounded:
+        logging.getLogger(__name__).warning("%s: %s", ", ".join(rounded), ROUNDED)
     if _in_force and reset_configuration and _in_force[-1].options() != values:
         logging.getLogger(__name__).warning(
             "the current IPU configuration is replaced by a different one"

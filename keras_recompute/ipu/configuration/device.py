@@ -50,13 +50,13 @@ def replicas_on(ipus: int, used: int) -> int:
     any case. Raises ValueError if no number divides. Source: Graphcore, replication.
     """
     # Devices of 1, 2, 4, 8 or 16 IPUs exist, so a replica may take more than it uses.
-    taken = next((n for n in (used, 1 << (used - 1).bit_length()) if ipus % n == 0), None)
-    if taken is None and ipus > used:
+    per_replica = next((n for n in (used, 1 << (used - 1).bit_length()) if ipus % n == 0), None)
+    if per_replica is None and ipus > used:
         raise ValueError(
             f"{ipus} IPUs do not hold whole copies of a model that uses {used}: set "
             f"auto_select_ipus to a multiple of {used}"
         )
-    return ipus // taken if taken else 1
+    return ipus // per_replica if per_replica else 1
 
 
 def target_of(config: Any, *, device: int = 0, replicas: int = 1) -> IpuTarget:

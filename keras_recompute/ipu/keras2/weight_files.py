@@ -43,9 +43,9 @@ def _save(
         )
     # It is in the same file system as the file, which os.replace requires.
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path) or ".") as folder:
-        written = os.path.join(folder, f"named{_ENDING}")
-        plain(model, written, **kwargs)
-        os.replace(written, path)
+        temporary = os.path.join(folder, f"named{_ENDING}")
+        plain(model, temporary, **kwargs)
+        os.replace(temporary, path)
     return None
 
 

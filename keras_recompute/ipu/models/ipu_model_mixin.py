@@ -53,7 +53,7 @@ class IpuModelMixin(Executables):
     # Whether a user's class has its own ``call``.
     _call_is_given = False
     # The requested steps_per_execution, and the number that it was reduced to.
-    _steps_asked = _steps_cut = 0
+    _steps_requested = _steps_cut = 0
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile as Keras does, always with ``jit_compile``.
@@ -183,15 +183,15 @@ class IpuModelMixin(Executables):
             self._replicas_prepared = (replicas, are_seeded_identically())
             self._forget_programs()
         # A reduced number holds only for the data that was too short.
-        asked = (
-            self._steps_asked
+        requested = (
+            self._steps_requested
             if self.steps_per_execution == self._steps_cut
             else self.steps_per_execution
         )
         fitting = steps_that_fit(
-            asked, steps_of_each(steps or known_steps(x, batch_size), replicas)
+            requested, steps_of_each(steps or known_steps(x, batch_size), replicas)
         )
-        self._steps_asked, self._steps_cut = asked, fitting
+        self._steps_requested, self._steps_cut = requested, fitting
         if fitting != self.steps_per_execution:
             self.steps_per_execution = fitting
             self._forget_programs()

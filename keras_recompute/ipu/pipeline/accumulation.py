@@ -178,15 +178,15 @@ def _gradients(
     traced = trace(losses, tensor_specs(leaves), target_now())
     joint = join(traced)
     first, wanted = len(leaves), {v.ref() for v in variables}
-    asked = {first + n: v for n, v in enumerate(traced.variables) if v.ref() in wanted}
-    part = partition(joint.only(asked), save_everything)
+    requested = {first + n: v for n, v in enumerate(traced.variables) if v.ref() in wanted}
+    part = partition(joint.only(requested), save_everything)
     values = traced.values(leaves)
     scaled, reported, *kept = part.forward.write(values)
     # The first output is differentiated, the second is only reported.
     ones = tf.ones_like(scaled), tf.zeros_like(reported)
     incoming = [one for one, dy in zip(ones, joint.output_gradients) if dy is not None]
     found = part.backpropagate([*values, *kept, *incoming])
-    by_variable = {asked[n].ref(): densify(g) for n, g in enumerate(found) if g is not None}
+    by_variable = {requested[n].ref(): densify(g) for n, g in enumerate(found) if g is not None}
     return reported, [
         by_variable[v.ref()] if v.ref() in by_variable else zeros_like(v, target_now())
         for v in variables

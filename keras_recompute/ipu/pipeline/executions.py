@@ -191,5 +191,5 @@ def in_order(predicted: tf.Tensor) -> tf.Tensor:
 
     A step of the data has the microbatches of all runs.
     """
-    dealt = tf.transpose(predicted, [1, 0, *range(2, predicted.shape.rank)])
-    return tf.reshape(dealt, (-1, *predicted.shape[3:]))
+    by_step = tf.transpose(predicted, [1, 0, *range(2, predicted.shape.rank)])
+    return tf.reshape(by_step, (-1, *predicted.shape[3:]))

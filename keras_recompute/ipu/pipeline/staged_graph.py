@@ -63,10 +63,10 @@ def staged_graph(
     masked = masked_values(functional)
     calls: list[Call] = []
     ranks = dict(graph.ranks)
-    placed = list(graph.calls)
+    staged_calls = list(graph.calls)
     if stages is not None:
-        placed = [replace(call, stage=stage) for call, stage in zip(placed, stages)]
-    for call, node in zip(placed, nodes):
+        staged_calls = [replace(call, stage=stage) for call, stage in zip(staged_calls, stages)]
+    for call, node in zip(staged_calls, nodes):
         whole, inside, inner = _inside(call, node, stages is None, is_training)
         if inside is None or not _matters(whole, inside):
             calls.append(whole)

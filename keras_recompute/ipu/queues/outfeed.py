@@ -92,12 +92,12 @@ class IPUOutfeedQueue:
             raise ValueError(
                 "nothing has been enqueued in the outfeed queue: call enqueue in the program first"
             )
-        taken, self._store = self._store, []
-        if not taken:
+        results, self._store = self._store, []
+        if not results:
             raise ValueError("the outfeed queue is empty: run the program that fills it first")
         if self._mode is IPUOutfeedMode.LAST:
-            return tf.nest.pack_sequence_as(self._structure, taken[-1])
-        return tf.nest.pack_sequence_as(self._structure, list(map(tf.stack, zip(*taken))))
+            return tf.nest.pack_sequence_as(self._structure, results[-1])
+        return tf.nest.pack_sequence_as(self._structure, list(map(tf.stack, zip(*results))))
 
     @property
     def deleter(self) -> Any:
@@ -114,8 +114,8 @@ class IPUOutfeedQueue:
         if self._mode is IPUOutfeedMode.LAST:
             raise ValueError("an outfeed queue of mode LAST holds one result: use dequeue")
         self._require_alive()
-        taken, self._store = self._store, []
-        return iter([tf.nest.pack_sequence_as(self._structure, parts) for parts in taken])
+        results, self._store = self._store, []
+        return iter([tf.nest.pack_sequence_as(self._structure, parts) for parts in results])
 
     def _put(self, *tensors: tf.Tensor) -> None:
         """Append ``tensors``; with LAST, in place of the earlier ones."""

@@ -129,21 +129,21 @@ class GraphRunner:
 class CloneObserver:
     """Mixin before a model's class: ``clone_model`` reports its clones to ``note_clones``."""
 
-    def note_clones(self, taken: dict[Any, Any], outputs: Any) -> None:
-        """Record the clone of each operation, in ``taken``, and the outputs of the cloned graph."""
+    def note_clones(self, replacements: dict[Any, Any], outputs: Any) -> None:
+        """Record the clone of each operation, by ``replacements``, and the clone's outputs."""
         raise NotImplementedError
 
     def _run_through_graph(
         self, inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None
     ) -> Any:
-        taken: dict[Any, Any] = {}
+        replacements: dict[Any, Any] = {}
 
         def operation_for(operation: Any) -> Any:
-            taken[operation] = operation_fn(operation)
-            return taken[operation]
+            replacements[operation] = operation_fn(operation)
+            return replacements[operation]
 
         outputs = super()._run_through_graph(inputs, operation_fn=operation_for, call_fn=call_fn)  # type: ignore[misc]
-        self.note_clones(taken, outputs)
+        self.note_clones(replacements, outputs)
         return outputs
 
 
