@@ -25,12 +25,12 @@ class CarryStore:
     dtype: tf.DType
 
     @property
-    def _pieces(self) -> SliceStore:
+    def _slices(self) -> SliceStore:
         return SliceStore(max(self.count - 1, 1), self.shape, self.dtype)
 
     def empty(self, target: Target) -> Any:
         """Return a store for ``put``, as ``SliceStore.empty`` does."""
-        return self._pieces.empty(target)
+        return self._slices.empty(target)
 
     def put(self, store: Any, s: tf.Tensor, state: tf.Tensor) -> Any:
         """Return ``store`` with the state that enters section ``s``.
@@ -39,24 +39,24 @@ class CarryStore:
         """
         # What enters the first section lies where the first boundary belongs, and is overwritten by
         # it.
-        return self._pieces.put(store, memoized_op(_before, s), state)
+        return self._slices.put(store, memoized_op(_before, s), state)
 
     def carry_in(self, store: Any, s: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
         """Return the state that enters section ``s``; for the first section, ``first``."""
         return tf.where(
-            memoized_op(tf.greater, s, 0), self._pieces.get(store, memoized_op(_before, s)), first
+            memoized_op(tf.greater, s, 0), self._slices.get(store, memoized_op(_before, s)), first
         )
 
     def carry_out(self, store: Any, s: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
         """Return the state that leaves section ``s``; for the last section, ``last``."""
-        boundary = memoized_op(tf.minimum, s, self._pieces.count - 1)
+        boundary = memoized_op(tf.minimum, s, self._slices.count - 1)
         return tf.where(
-            memoized_op(tf.less, s, self.count - 1), self._pieces.get(store, boundary), last
+            memoized_op(tf.less, s, self.count - 1), self._slices.get(store, boundary), last
         )
 
     def whole(self, store: Any) -> tf.Tensor:
         """Return the states at all boundaries as one tensor, which the other methods accept."""
-        return self._pieces.whole(store)
+        return self._slices.whole(store)
 
 
 def _before(s: tf.Tensor) -> tf.Tensor:

@@ -63,10 +63,16 @@ def nested_scan(
         if request not in returned:
             returned.append(request)
 
-    def group(*pieces: tf.Tensor) -> list[tf.Tensor]:
+    def group(*arguments: tf.Tensor) -> list[tf.Tensor]:
         inner = [replace(role, start=0) if isinstance(role, Scanned) else role for role in roles]
         return nested_scan(
-            part, pieces, counts=counts[1:], roles=inner, requests=returned, batch=batch, name=name
+            part,
+            arguments,
+            counts=counts[1:],
+            roles=inner,
+            requests=returned,
+            batch=batch,
+            name=name,
         )
 
     def number_of(request: Request) -> int:

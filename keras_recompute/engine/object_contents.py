@@ -37,8 +37,8 @@ def mutable_contents(value: Any) -> list[Any]:
     inner = references(value)
     if not inner:
         return [] if inner is None else [value]
-    fixed = (tuple, types.MethodType, functools.partial)
-    return [each for each, _ in _walked(value) if not isinstance(each, fixed)]
+    immutable = (tuple, types.MethodType, functools.partial)
+    return [each for each, _ in _walked(value) if not isinstance(each, immutable)]
 
 
 def _walked(value: Any) -> Iterator[tuple[Any, list[Any]]]:

@@ -30,7 +30,9 @@ def rewritten_nodes(
     """
     (result,) = operation.outputs
     given = tuple((t.dtype, static_shape(t)) for t in operation.inputs)
-    serialized, functions = _written(_Rewrite(make), given, static_shape(result), backend_now())
+    serialized, functions = _rewrite_graph(
+        _Rewrite(make), given, static_shape(result), backend_now()
+    )
     fed = {f"{_INPUT}{number}": name for number, name in enumerate(inputs)}
     found = []
     for node in tf.compat.v1.GraphDef.FromString(serialized).node:
@@ -70,7 +72,7 @@ def _key(value: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=512)
-def _written(
+def _rewrite_graph(
     made: _Rewrite, given: tuple[Any, ...], result: Any, _: Any
 ) -> tuple[bytes, tuple[Any, ...]]:
     """Return the graph that ``made`` writes, and the functions that it calls.

@@ -285,10 +285,10 @@ class GraphProgram:
         A traced function makes the sizes and axes that it gives to operations again for each: half
         of all its operations.
         """
-        fixed = set(makers(itertools.chain(self.outputs, *self.ports)))
+        ends = set(makers(itertools.chain(self.outputs, *self.ports)))
         first: dict[bytes, str] = {}
         same: dict[str, str] = {}
-        constants = [op for op in self.operations if op.type == "Const" and op not in fixed]
+        constants = [op for op in self.operations if op.type == "Const" and op not in ends]
         for operation in constants:
             if known_elements(operation.outputs[0]) <= _FEW:
                 node = operation.node_def

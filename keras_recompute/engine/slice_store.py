@@ -112,10 +112,10 @@ def empty_all(descriptions: Iterable[Store], target: Target) -> list[Any]:
 
 
 def put_all(
-    descriptions: Iterable[Store], stores: Iterable[Any], number: Any, pieces: Iterable[tf.Tensor]
+    descriptions: Iterable[Store], stores: Iterable[Any], number: Any, slices: Iterable[tf.Tensor]
 ) -> list[Any]:
-    """Return ``stores`` with one of ``pieces`` each, as slice ``number``."""
-    triples = zip(descriptions, stores, pieces)
+    """Return ``stores`` with one of ``slices`` each, as slice ``number``."""
+    triples = zip(descriptions, stores, slices)
     return [each.put(store, number, piece) for each, store, piece in triples]
 
 

@@ -67,7 +67,7 @@ class Choice:
         """Return the lines to print about the choice."""
         assert self.chosen is not None
         said = [f"plan: {self.chosen} ({self.chosen.why(self.steps)})", f"why: {self.why}"]
-        faster, cheaper = self._beside()
+        faster, cheaper = self._neighbours()
         if faster is not None:
             said.append(f"next faster: {self._needs(faster)}, too much")
         said.append(
@@ -84,12 +84,12 @@ class Choice:
         if self.chosen is not None:
             found["needed_bytes"] = self.compiled[self.chosen]
             found["why"] = self.why
-            found["next_faster"], found["next_cheaper"] = map(self._row, self._beside())
+            found["next_faster"], found["next_cheaper"] = map(self._row, self._neighbours())
         if self.smallest_budget_bytes is not None:
             found["smallest_budget_bytes"] = self.smallest_budget_bytes
         return found
 
-    def _beside(self) -> tuple[SequencePlan | None, SequencePlan | None]:
+    def _neighbours(self) -> tuple[SequencePlan | None, SequencePlan | None]:
         """Return the faster plan that did not fit, and the next one predicted to need less."""
         assert self.chosen is not None
         plans = list(self.predicted)

@@ -17,7 +17,7 @@ from .sequence_plans import SequencePlan
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredMemory:
     """Memory that a run took beyond what was held before; None if unknown."""
 
     measured_peak_bytes: int | None = None
@@ -52,7 +52,7 @@ def _print_memory(session: Any, program: Program, plan: SequencePlan) -> None:
     from ..report import memory_rows, print_liveness, print_memory
 
     print_liveness(program)
-    measured = session.measured or Measured()
+    measured = session.measured or MeasuredMemory()
     rows = memory_rows(
         predicted=predicted_bytes(session.options, plan),
         compiled=program.peak_bytes,

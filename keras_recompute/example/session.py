@@ -28,7 +28,7 @@ from .poplar_report import PoplarReports
 from .program_needs import bytes_needed, capacity_of, needed_bytes
 from .progress import Progress
 from .resumption import check_versions, resume_settings
-from .run_report import Measured, bits_per_byte, print_run
+from .run_report import MeasuredMemory, bits_per_byte, print_run
 from .saves import Save, write_save
 from .sequence_plans import SequencePlan, named_plans
 from .worker_processes import ALONE, WorkerShare
@@ -82,7 +82,7 @@ class Session:
         # Losses of the held-back text.
         self.validation: list[dict[str, float]] = list(earlier["validation"])
         self.seconds: list[float] = []  # per step, of each update
-        self.measured: Measured | None = None
+        self.measured: MeasuredMemory | None = None
         self.completed = False
         self.tf: Any = None
         self.model: Any = None
@@ -253,7 +253,7 @@ class Session:
         reserved_bytes = (self.program and self.program.allocated_temporary_bytes) or 0
         with measure_host_and_device(reserved_bytes=reserved_bytes) as (on_device, memory):
             yield
-        self.measured = Measured(memory.over_idle_bytes, on_device.over_idle_bytes)
+        self.measured = MeasuredMemory(memory.over_idle_bytes, on_device.over_idle_bytes)
 
     def begin(self) -> None:
         """Record when an execution begins."""

@@ -103,7 +103,7 @@ def attention(
     # A query added to fill the last tile has a gradient of zeros, and so adds nothing to any other.
     padded = [_pad_queries(t, blocks * tiles * rows) for t in (query, *masks)]
     (out,) = call_with_vjp(
-        recurrence.with_gradient, padded[0], key, value, *padded[1:], count=1, name="attention"
+        recurrence.with_vjp, padded[0], key, value, *padded[1:], count=1, name="attention"
     )
     return out[:, :queries]
 
@@ -123,7 +123,7 @@ class _Attention:
         self._scale = scale
         self._is_causal = is_causal
 
-    def with_gradient(self, *tensors: tf.Tensor) -> tuple[Tensors, Callable[..., Tensors]]:
+    def with_vjp(self, *tensors: tf.Tensor) -> tuple[Tensors, Callable[..., Tensors]]:
         query, key, value, *mask = tensors
         out, largest, log_total = self._forward(query, key, value, mask)
 

@@ -24,14 +24,14 @@ class Steps:
     """A sequence that a loop reads step by step, and may overwrite at the steps already read."""
 
     def __init__(self, sequence: tf.Tensor) -> None:
-        self.pieces = _steps(
+        self.slices = _steps(
             sequence.shape[1], dimensions(sequence)[0], sequence.shape[2], sequence.dtype
         )
-        self.store = self.pieces.full(sequence, target_now())
+        self.store = self.slices.full(sequence, target_now())
 
     def read(self, t: tf.Tensor) -> tf.Tensor:
         """Return step ``t``, ``(batch, size)``."""
-        return tf.squeeze(self.pieces.get(self.store, t), axis=1)
+        return tf.squeeze(self.slices.get(self.store, t), axis=1)
 
 
 def matmul_over_time(sequence: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
@@ -86,17 +86,17 @@ def scan(step: Step, states: States, length: int, sizes: Sequence[int]) -> tuple
     Returns the last states and all emitted steps.
     """
     batch, dtype = dimensions(states[0])[0], states[0].dtype
-    all_pieces = _stores_of(sizes, length, batch, dtype)
+    emitted_slices = _stores_of(sizes, length, batch, dtype)
 
     def body(t: tf.Tensor, states: States, stores: Any) -> tuple[Any, ...]:
         states, emitted = step(t, *states)
-        stores = put_all(all_pieces, stores, t, _with_time(emitted))
+        stores = put_all(emitted_slices, stores, t, _with_time(emitted))
         return t + 1, tuple(states), tuple(stores)
 
     begin = tf.constant(0)
-    start = begin, tuple(states), tuple(empty_all(all_pieces, target_now()))
+    start = begin, tuple(states), tuple(empty_all(emitted_slices, target_now()))
     _, states, stores = run_loop(length, body, start)
-    return states, tuple(whole_all(all_pieces, stores))
+    return states, tuple(whole_all(emitted_slices, stores))
 
 
 def scan_in_place(
@@ -107,19 +107,20 @@ def scan_in_place(
     *,
     backwards: bool = False,
 ) -> tuple[States, Tensors, Tensors]:
-    """Run ``step(t, sequences at t, states) -> (states, written, emitted)``, overwriting sequences.
+    """Run ``step(t, sequences at t, states) -> (states, overwritten, emitted)`` over time.
 
-    Returns the last states, the sequences as overwritten, and all emitted steps. It saves memory
-    because gates are as large as the projected inputs that they are made from, and their gradients
-    as large as the gates, and no step is read twice.
+    What ``step`` overwrites takes the place of the sequences. Returns the last states, the
+    sequences as overwritten, and all emitted steps. It saves memory because gates are as large as
+    the projected inputs that they are made from, and their gradients as large as the gates, and no
+    step is read twice.
     """
     batch, dtype, length = dimensions(states[0])[0], states[0].dtype, sequences[0].shape[1]
     steps = list(map(Steps, sequences))
-    all_pieces = _stores_of(sizes, length, batch, dtype)
+    emitted_slices = _stores_of(sizes, length, batch, dtype)
     first, ahead = (length - 1, -1) if backwards else (0, 1)
-    sequence_pieces, current, stores = [], [], []
+    sequence_slices, current, stores = [], [], []
     for each in steps:
-        sequence_pieces.append(each.pieces)
+        sequence_slices.append(each.slices)
         current.append(each.read(first))
         stores.append(each.store)
 
@@ -127,25 +128,25 @@ def scan_in_place(
         k: tf.Tensor, states: States, current: Tensors, stores: Any, emitted_stores: Any
     ) -> tuple[Any, ...]:
         t = first + ahead * k
-        states, written, emitted = step(t, current, states)
-        stores = tuple(put_all(sequence_pieces, stores, t, _with_time(written)))
+        states, overwritten, emitted = step(t, current, states)
+        stores = tuple(put_all(sequence_slices, stores, t, _with_time(overwritten)))
         # Read from the store just written: the compiler then sees that the old contents are dead,
         # and updates in place instead of copying the whole sequence at every step.
         following = tf.clip_by_value(t + ahead, 0, length - 1)
         current = tuple(
-            tf.squeeze(pieces.get(store, following), axis=1)
-            for pieces, store in zip(sequence_pieces, stores)
+            tf.squeeze(slices.get(store, following), axis=1)
+            for slices, store in zip(sequence_slices, stores)
         )
-        emitted_stores = tuple(put_all(all_pieces, emitted_stores, t, _with_time(emitted)))
+        emitted_stores = tuple(put_all(emitted_slices, emitted_stores, t, _with_time(emitted)))
         return k + 1, tuple(states), current, stores, emitted_stores
 
-    empty = empty_all(all_pieces, target_now())
+    empty = empty_all(emitted_slices, target_now())
     # Zeros depend on nothing: XLA would make these arrays at the start of the program.
     emitted_stores = tuple(delay(empty, target_now(), after=[sequences[0]]))
     start = tf.constant(0), tuple(states), tuple(current), tuple(stores), emitted_stores
     _, states, _, stores, emitted_stores = run_loop(length, body, start)
-    written = tuple(whole_all(sequence_pieces, stores))
-    return states, written, tuple(whole_all(all_pieces, emitted_stores))
+    overwritten = tuple(whole_all(sequence_slices, stores))
+    return states, overwritten, tuple(whole_all(emitted_slices, emitted_stores))
 
 
 def _with_time(tensors: Iterable[tf.Tensor]) -> Iterator[tf.Tensor]:

@@ -14,17 +14,19 @@ def count_branches_taken(module: Any) -> int:
     """Return the number of branches of one run, with those in a loop times its known trip count."""
     computations = {computation.id: computation for computation in module.computations}
 
-    def within(number: int, seen: frozenset[int]) -> int:
+    def branches_of(number: int, seen: frozenset[int]) -> int:
         # A damaged program may have computations that call each other in a circle: each counts
         # once.
         total = 0
         for instruction in computations[number].instructions if number not in seen else ():
-            called = sum(within(c, seen | {number}) for c in instruction.called_computation_ids)
+            called = sum(
+                branches_of(c, seen | {number}) for c in instruction.called_computation_ids
+            )
             turns = trip_count(instruction) if instruction.opcode == "while" else 1
             total += turns * called + (instruction.opcode == "conditional")
         return total
 
-    return within(module.entry_computation_id, frozenset())
+    return branches_of(module.entry_computation_id, frozenset())
 
 
 def trip_count(loop: Any) -> int:

@@ -151,8 +151,10 @@ def _execute(
 ) -> list[tf.Tensor]:
     graph, plan = plan.graph, plan.for_target(target_now())
     values: Values = dict(zip(graph.inputs, inputs))
-    fixed = values_without_gradient(graph, inputs)
-    whole = _Context(values, partitions, plan.levels, fixed, keeps_results=plan.keeps_results)
+    without_gradient = values_without_gradient(graph, inputs)
+    whole = _Context(
+        values, partitions, plan.levels, without_gradient, keeps_results=plan.keeps_results
+    )
     for state in graph.initial_states:
         states = state.layer.get_initial_state(batch_size=whole.batch)
         values[state] = keras.tree.flatten(states)[state.slot]
@@ -178,13 +180,13 @@ class _Context:
     """The values that a part of the model runs on, and the options that it runs with.
 
     The part is the whole model or the inside of a section. ``partitions`` has what was traced of
-    the model, ``fixed`` the values whose gradient is not computed.
+    the model, ``without_gradient`` the values whose gradient is not computed.
     """
 
     values: Values
     partitions: PartitionCache
     levels: int = 1
-    fixed: Collection[Key] = ()
+    without_gradient: Collection[Key] = ()
     keeps_results: bool = True
 
     @property
@@ -234,53 +236,64 @@ def _with_last_in_loop(
     return new_steps
 
 
-def _run_calls(step: Section | SectionLoop, on: _Context, name: str) -> None:
+def _run_calls(step: Section | SectionLoop, context: _Context, name: str) -> None:
     """Run what a step does as it stands, but for the loops inside."""
     if not step.inner_steps:
         for call in step.calls:
-            call.run(on.values)
+            call.run(context.values)
         return
     for part in step.inner_steps:
         if isinstance(part, SectionLoop):
-            _run_loop(part, on, name)
+            _run_loop(part, context, name)
         else:
-            _run_calls(part, on, name)
+            _run_calls(part, context, name)
 
 
-def _run_section(section: Section, on: _Context, name: str, policy: Policy | None) -> None:
-    arguments, masked = append_masks(list(map(on.values.__getitem__, section.inputs)))
+def _run_section(section: Section, context: _Context, name: str, policy: Policy | None) -> None:
+    arguments, masked = append_masks(list(map(context.values.__getitem__, section.inputs)))
     signature = tensor_specs(arguments)
     # What crosses to a later section is kept by the model, so the backward pass may use it too.
     kept_by_caller = section.kept_by_caller
-    gradient_unused = tuple(number for number, key in enumerate(section.inputs) if key in on.fixed)
+    gradient_unused = tuple(
+        number for number, key in enumerate(section.inputs) if key in context.without_gradient
+    )
     key = tuple(signature), masked, tuple(kept_by_caller), policy, gradient_unused
 
     def build() -> tuple[Partition, SideOutputs]:
         return _partition(
-            section, signature, masked, kept_by_caller, policy, name, gradient_unused, on.partitions
+            section,
+            signature,
+            masked,
+            kept_by_caller,
+            policy,
+            name,
+            gradient_unused,
+            context.partitions,
         )
 
-    part, side_outputs = on.partitions.get(section, key, build)
+    part, side_outputs = context.partitions.get(section, key, build)
     results = lower(part, arguments, name=name)
-    on.values.update(zip(section.outputs, side_outputs.reattach(results)))
+    context.values.update(zip(section.outputs, side_outputs.reattach(results)))
 
 
-def _run_loop(loop: SectionLoop, on: _Context, name: str) -> None:
-    arguments, masked = append_masks(list(map(on.values.__getitem__, loop.arguments)))
-    if not masked and _run_as_loop(loop, arguments, on, name):
+def _run_loop(loop: SectionLoop, context: _Context, name: str) -> None:
+    arguments, masked = append_masks(list(map(context.values.__getitem__, loop.arguments)))
+    if not masked and _run_as_loop(loop, arguments, context, name):
         return
     for number, section in enumerate(loop.sections):
         if loop.recomputed:
-            _run_section(section, on, f"{name}.{number}", on.policy)
+            _run_section(section, context, f"{name}.{number}", context.policy)
         else:
-            _run_calls(section, on, name)
+            _run_calls(section, context, name)
     for request, keys in zip(loop.requests, loop.results):
         if isinstance(request, StackedOutput) and request.axis is not None:
-            on.values[keys[0][0]] = tf.concat([on.values[key] for key, *_ in keys], request.axis)
+            context.values[keys[0][0]] = tf.concat(
+                [context.values[key] for key, *_ in keys], request.axis
+            )
 
 
 def _run_as_loop(
-    loop: SectionLoop, arguments: Sequence[tf.Tensor], on: _Context, name: str
+    loop: SectionLoop, arguments: Sequence[tf.Tensor], context: _Context, name: str
 ) -> bool:
     """Run equal sections as one loop, and return whether that can be done."""
     weights = stacked_weights(loop.isomorphic)
@@ -295,23 +308,23 @@ def _run_as_loop(
     for number, (value, role) in enumerate(zip(loop.arguments, loop.roles)):
         if isinstance(role, Carry):
             stored.add(role.output)
-        elif value in on.fixed:
+        elif value in context.without_gradient:
             unused.append(number)
-    if on.keeps_results:
+    if context.keeps_results:
         for request in loop.requests:
             if isinstance(request, StackedOutput):
                 stored.add(request.output)
     kept_by_caller = sorted(stored)
     gradient_unused = tuple(unused)
-    policy = on.policy if loop.recomputed else None
+    policy = context.policy if loop.recomputed else None
     key = tuple(signature), tuple(kept_by_caller), policy, gradient_unused
 
     def build() -> tuple[Partition, SideOutputs]:
         return _partition(
-            loop, signature, (), kept_by_caller, policy, name, gradient_unused, on.partitions
+            loop, signature, (), kept_by_caller, policy, name, gradient_unused, context.partitions
         )
 
-    part, side_outputs = on.partitions.get(loop, key, build)
+    part, side_outputs = context.partitions.get(loop, key, build)
     # Masks and losses of sections cannot leave a loop.
     if side_outputs or not can_scan(part, roles):
         return False
@@ -320,20 +333,20 @@ def _run_as_loop(
     stacked = part.joint.trace.ports[first : first + len(weights)]
     if any(map(is_gathered, itertools.chain(*stacked))):
         return False
-    counts = equal_groups(len(loop.sections), on.levels)
+    counts = equal_groups(len(loop.sections), context.levels)
     results = nested_scan(
         part,
         arguments,
         counts=counts,
         roles=roles,
         requests=loop.requests,
-        batch=on.batch,
+        batch=context.batch,
         name=name,
     )
     for request, keys, result in zip(loop.requests, loop.results, results):
         is_stack = isinstance(request, StackedOutput) and request.axis is None
         for known_as, value in zip(keys, tf.unstack(result) if is_stack else [result]):
-            on.values.update(dict.fromkeys(known_as, value))
+            context.values.update(dict.fromkeys(known_as, value))
     return True
 
 

@@ -56,8 +56,8 @@ def value_specs(
 
 
 def _inputs(functional: keras.Model, batch_size: int | None) -> list[tf.TensorSpec]:
-    fixed = {t.shape[0] for t in functional.inputs} - {None}
-    batch = batch_size or (fixed.pop() if len(fixed) == 1 else None)
+    known_sizes = {t.shape[0] for t in functional.inputs} - {None}
+    batch = batch_size or (known_sizes.pop() if len(known_sizes) == 1 else None)
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise InvalidArgumentError(
             f"batch_size is {batch_size!r}, and the memory depends on it. Give a whole number "

@@ -60,20 +60,20 @@ def _longest_repetition(calls: Sequence[Call], known: Fingerprints) -> _Repetiti
     best: _Repetition | None = None
     for period in range(1, min(len(kinds) // 2, _LONGEST) + 1):
         # Calls that equal the one a period before them, up to here.
-        equal = 0
+        matching = 0
         for n in range(period, len(kinds) + 1):
             if n < len(kinds) and kinds[n] == kinds[n - period]:
-                equal += 1
+                matching += 1
                 continue
-            count = equal // period + 1
+            count = matching // period + 1
             if count > 1 and (best is None or count * period > best.count * best.period):
-                starts = range(n - equal - period, n - count * period + 1)
+                starts = range(n - matching - period, n - count * period + 1)
                 best = _Repetition(
                     min(starts, key=lambda s: bytes_crossing((1 << s + period) - 1, calls)),
                     period,
                     count,
                 )
-            equal = 0
+            matching = 0
     return best
 
 

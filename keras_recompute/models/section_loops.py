@@ -86,8 +86,8 @@ class Concatenation:
 
     axis: int
 
-    def __call__(self, pieces: Sequence[tf.Tensor]) -> tf.Tensor:
-        return pieces[0] if len(pieces) == 1 else tf.concat(pieces, self.axis)
+    def __call__(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
+        return parts[0] if len(parts) == 1 else tf.concat(parts, self.axis)
 
 
 @dataclass(frozen=True)
@@ -193,8 +193,8 @@ def find_loops(
         if count < 2:
             found.append(waiting.pop(0).section)
             continue
-        equal, after = waiting[:count], waiting[count:]
-        run = _run(equal, roles, after, graph)
+        equal_sections, after = waiting[:count], waiting[count:]
+        run = _run(equal_sections, roles, after, graph)
         found.append(run)
         # The first value stands for all that the loop has joined into one.
         absorbed: set[Key] = set()

@@ -204,8 +204,8 @@ def _image_of(
         terms = []
         # Windows in their order, which is the order in which TensorFlow adds up.
         for starts in itertools.product(*map(range, reach)):
-            turn = [r - 1 - start for r, start in zip(reach, starts)]
-            place = tuple(a + t * s for a, t, s in zip(first, turn, window.strides))
+            offset = [r - 1 - start for r, start in zip(reach, starts)]
+            place = tuple(a + t * s for a, t, s in zip(first, offset, window.strides))
             if all(map(operator.lt, place, window.window)):
                 ends = map(operator.add, starts, sizes)
                 terms.append(term(place, (slice(None), *map(slice, starts, ends))))

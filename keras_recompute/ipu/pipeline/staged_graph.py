@@ -148,11 +148,11 @@ def stage_graphs(graph: Graph, count: int) -> tuple[Graph, ...]:
                 behind.append(call)
         # The model's outputs are needed after the last stage.
         later = {*graph.outputs, *keys_read(behind)}
-        leaving = tuple(key for key, stage in made_in.items() if stage <= s and key in later)
-        outputs = leaving if s < count - 1 else graph.outputs
+        passed_on = tuple(key for key, stage in made_in.items() if stage <= s and key in later)
+        outputs = passed_on if s < count - 1 else graph.outputs
         inputs = (*graph.inputs, *received)
         stages.append(replace(graph, inputs=inputs, outputs=outputs, calls=tuple(calls)))
-        received = leaving
+        received = passed_on
     return tuple(stages)
 
 

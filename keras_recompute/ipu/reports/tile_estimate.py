@@ -79,7 +79,9 @@ class TileEstimate:
     def not_always_live_bytes(self) -> tuple[tuple[int, ...], ...]:
         """Not-always-live bytes of each IPU at each program step."""
         steps = self.profile.program.steps
-        known = [held_per_step(on, (TEMPORARY, RESULT), len(steps)) for on in self._buffers]
+        known = [
+            held_per_step(buffers, (TEMPORARY, RESULT), len(steps)) for buffers in self._buffers
+        ]
         shared = []
         for n, step in enumerate(steps):
             known_at_step = [held[n] for held in known]
