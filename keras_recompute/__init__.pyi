@@ -16,8 +16,8 @@ from .layers.recomputation_checkpoint import RecomputationCheckpoint
 from .layers.recurrent import GRU, LSTM
 from .layers.time_slice import TimeSlice
 from .models.checkpointed import checkpointed
+from .models.memory_plan import plan
 from .models.model import Model
-from .models.planned import plan
 
 __version__: str
 

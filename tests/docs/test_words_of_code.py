@@ -35,8 +35,8 @@ REPLACED = {
     "layers": "by_hand same_class",
     "liveness": "columns compile_xla heap local naming read_popvision read_xla unfolded",
     "models": "alike aside batch beside blocks candidates clones distribute equal execute fixed "
-    "graph held inline listing measure placed placement plan_layers predicted proof repeats "
-    "replicas scratch twins workers",
+    "graph held inline listing measure placed placement plan_layers planned predicted proof "
+    "repeats replicas scratch twins workers",
     "planning": "binomial exhaustive mixed multilevel optimal recurrent reference staircase twice "
     "uniform within",
     "report": "changes finding packages",

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.liveness import profile
-from keras_recompute.models.planned import plan as plan_and_prove
+from keras_recompute.models.memory_plan import plan as plan_and_prove
 from keras_recompute.planning import BudgetTooSmallError
 from keras_recompute.planning.single_replay import replay_seconds, sections_peak_bytes
 

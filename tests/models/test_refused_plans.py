@@ -9,7 +9,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.errors import InvalidArgumentError, UnsupportedError
 from keras_recompute.liveness.local_device import machine_bytes
-from keras_recompute.models.planned import plan as plan_and_prove
+from keras_recompute.models.memory_plan import plan as plan_and_prove
 from keras_recompute.planning import BudgetTooSmallError
 
 from .test_memory_plan import BATCH, LAYERS, WIDE, Block, dense, plan

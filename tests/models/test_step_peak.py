@@ -14,7 +14,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.errors import InvalidArgumentError, XlaUnsupportedError
 from keras_recompute.liveness import profile
-from keras_recompute.models.planned import plan as plan_and_prove
+from keras_recompute.models.memory_plan import plan as plan_and_prove
 from keras_recompute.models.step_peak import StepPeaks
 from keras_recompute.models.trained_step import trained_step
 from keras_recompute.planning import BudgetTooSmallError
