@@ -22,11 +22,12 @@ def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = 
     Like ``tf.function``, ``fn`` runs in Python once per signature (types and shapes of tensors,
     values of everything else), not at every call. Effects of each call must be TensorFlow
     operations. ``fn`` is traced again after an attribute was set of a layer, of an argument object,
-    or of the object that ``fn`` is or is a method of (see ``attributes``). Arguments that ``fn``
-    changes (lists, dicts, sets, data classes and other objects) are changed at every call, and
-    gradients flow through what was put into them. A change to a variable or container around ``fn``
-    is reported by a RecomputeWarning. A function that is created again at each call reuses the
-    program of its code and captures.
+    or of the object that ``fn`` is or is a method of.
+
+    Arguments that ``fn`` changes (lists, dicts, sets, data classes and other objects) are changed
+    at every call, and gradients flow through what was put into them. A change to a variable or
+    container around ``fn`` is reported by a RecomputeWarning. A function that is created again at
+    each call reuses the program of its code and captures.
 
     Args:
         fn: A function, a method, a Keras layer or model, or any callable, from and to any nest of
@@ -45,10 +46,9 @@ def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = 
         InvalidArgumentError: ``fn`` or ``policy`` is not callable. When called: a result has no
             tensor; an argument is a tensor of another graph, or a symbolic Keras tensor and ``fn``
             is no layer; ``fn`` leaves a tensor in a variable or container around it, makes a
-            variable
-            at each call, or changes an argument in a way that no program can repeat: in a branch on
-                a tensor, or a random generator, an iterator or a NumPy array; ``policy`` has a name
-                that ``fn`` does not mark.
+            variable at each call, or changes an argument in a way that no program can repeat: in a
+            branch on a tensor, or a random generator, an iterator or a NumPy array; ``policy`` has
+            a name that ``fn`` does not mark.
         UnsupportedError: When a layer is saved: its policy cannot be.
 
     Examples:
