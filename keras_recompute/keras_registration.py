@@ -11,14 +11,19 @@ import importlib.util
 import sys
 from typing import Any, Optional
 
-_LAYERS = (
-    "layers.recurrent",
-    "layers.attention",
+_ANY_BACKEND = (
     "layers.recomputation_checkpoint",
     "layers.time_slice",
-    "layers.checkpointed_layer",
+    "models.model",
+    "models.checkpoint_placement",
 )
-_REGISTER = (*_LAYERS, "models.model", "models.checkpoint_placement", "models.layer_remat")
+_TENSORFLOW = (
+    "layers.recurrent",
+    "layers.attention",
+    "layers.checkpointed_layer",
+    "models.layer_remat",
+)
+_REGISTER = {"tensorflow": (*_ANY_BACKEND, *_TENSORFLOW), "jax": _ANY_BACKEND}
 
 
 def register_with_keras() -> None:
@@ -33,7 +38,7 @@ def _register() -> None:
     keras = sys.modules["keras"]
     # The Poplar SDK's environment has an older Keras.
     if int(getattr(keras, "__version__", "0").split(".")[0]) >= 3:
-        for name in _REGISTER:
+        for name in _REGISTER.get(keras.config.backend(), ()):
             importlib.import_module(f"{__package__}.{name}")
 
 

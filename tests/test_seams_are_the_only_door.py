@@ -202,7 +202,6 @@ def test_the_reader_sees_what_it_should(source: str, names: list[str]):
 def test_the_seams_are_read():
     assert {
         "_get_function",
-        "_keras_mask",
         "_run_through_graph",
         "_compute_attention",
         "_call_context_args",

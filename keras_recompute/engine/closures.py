@@ -26,10 +26,10 @@ import tensorflow as tf
 
 from ..seams.keras.layers import mask_of
 from ..seams.tensorflow.tensors import is_trackable
+from ..user_code import warn_user
 from .call_signature import IdentityKey, is_known_here, static_key
 from .containers import attributes_of, has_own_attributes
 from .program_cache import ProgramCache, cache_for
-from .source_location import warn_user
 
 _ATTRIBUTE = "_keras_recompute_closures"
 # Things that an object holds which is looked at in every call.

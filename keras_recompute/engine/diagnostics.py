@@ -12,6 +12,7 @@ import tensorflow as tf
 from ..errors import InvalidArgumentError
 from ..graph_traversal import reachable
 from ..op_names import parse_op_name
+from ..user_code import warn_user
 from .annotations import aliases, annotated_name, is_replay_source
 from .custom_vjp import is_checkpointed_call
 from .dataflow import makers, present, tensor_refs
@@ -24,7 +25,6 @@ from .policies import (
     names_in,
     save_everything,
 )
-from .source_location import warn_user
 from .trace import Trace
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import tensorflow as tf
 
 from ..graph_traversal import reachable
+from ..user_code import warn_user
 from .dataflow import is_differentiable, makers, numbers_present, present, producers
 from .missing_gradients import operations_without_gradient, upstream_ports
 from .original_control_flow import snapshot_control_flow
-from .source_location import warn_user
 from .sparse_gradients import (
     Gradient,
     dense_behind_branches,

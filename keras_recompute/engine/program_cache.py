@@ -15,10 +15,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..user_code import warn_user
 from .call_signature import IdentityKey
 from .graph_state import graph_state
 from .object_state import ObjectState
-from .source_location import warn_user
 
 LIMIT = 64
 _ATTRIBUTE = "_keras_recompute_programs"

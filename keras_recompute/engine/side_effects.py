@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from ..errors import InvalidArgumentError
 from ..seams.tensorflow.tensors import is_eager
-from .source_location import warn_user
+from ..user_code import warn_user
 
 _CONTAINERS = (list, dict, set)
 _EMPTY = object()

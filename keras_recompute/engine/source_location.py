@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import keras
 import tensorflow as tf
 
-from ..errors import RecomputeWarning
 from ..op_names import original_of
-
-_FOLDERS = (Path(tf.__file__).parent, Path(keras.__file__).parent, Path(__file__).parents[1])
-_PACKAGES = tuple(str(folder) + os.sep for folder in _FOLDERS)
+from ..user_code import is_of_user
 
 
 @dataclass(frozen=True)
@@ -46,22 +39,9 @@ def source_of(operation: tf.Operation) -> Source | None:
 def source_among(frames: Iterable[Any]) -> Source | None:
     """Return the innermost line of the user's code in a traceback, outermost frame first."""
     for frame in reversed(list(frames)):
-        if is_of_user(frame):
+        if is_of_user(frame.filename):
             return Source(os.path.basename(frame.filename), frame.lineno, frame.name or "<lambda>")
     return None
-
-
-def is_of_user(frame: Any) -> bool:
-    """Whether a frame is neither TensorFlow's, nor Keras's, nor this package's."""
-    return not frame.filename.startswith((*_PACKAGES, "<frozen"))
-
-
-def warn_user(message: str) -> None:
-    """Warn with a RecomputeWarning at the line of the user's code that called the engine."""
-    frame, level = inspect.currentframe(), 1
-    while frame is not None and frame.f_code.co_filename.startswith((*_PACKAGES, "<frozen")):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, RecomputeWarning, stacklevel=level)
 
 
 def type_text(dtype: str, shape: tuple[int | None, ...] | None) -> str:

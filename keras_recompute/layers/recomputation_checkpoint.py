@@ -11,8 +11,8 @@ from typing import Any
 
 import keras
 
-from ..engine.gradient_demand import gradient_may_be_asked
 from ..errors import RecomputeWarning
+from ..keras_backend.gradient_demand import gradient_may_be_asked
 from ..seams.keras.call_context import entry_layer
 
 _obeyed: contextvars.ContextVar[Any] = contextvars.ContextVar("obeyed", default=None)

@@ -43,10 +43,10 @@ from ..engine.section_scan import (
     section_spec,
 )
 from ..engine.slice_store import Dimension, dimensions
-from ..engine.source_location import warn_user
 from ..engine.target_ops import zeros
 from ..engine.trace import Trace, trace
 from ..seams.keras.time_loops import replace_time_loops
+from ..user_code import warn_user
 
 # Steps: a shorter sequence would keep as many states as steps.
 _SHORTEST = 4

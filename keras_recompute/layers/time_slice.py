@@ -5,9 +5,10 @@ Runs under Keras 2.6, beside the Poplar SDK, and under Keras 3.
 
 from typing import Any, Dict
 
-from tensorflow import keras
-
 from ..errors import InvalidArgumentError
+from ..keras_backend import keras_of_layers
+
+keras: Any = keras_of_layers()
 
 
 @keras.utils.register_keras_serializable(package="keras_recompute")

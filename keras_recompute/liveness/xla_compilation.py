@@ -20,6 +20,7 @@ import numpy as np
 
 from ..backends import tracing_for
 from ..errors import InvalidArgumentError, RecomputeWarning
+from ..keras_backend import require
 from ..seams.tensorflow.concrete_functions import fresh_function, is_compiled, traces, xla_compiler
 from .argument_specs import argument_specs, refuse_closed_specs
 from .device_compilers import Device, compile_for
@@ -223,6 +224,7 @@ def _request(
     layers_of: Any,
     device: str | None,
 ) -> _Request:
+    require("liveness.profile")
     import tensorflow as tf
 
     target = None if device is None else device_named(device)

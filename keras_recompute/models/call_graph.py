@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import keras
-import tensorflow as tf
+import ml_dtypes  # noqa: F401  # teaches NumPy bfloat16 and the 8-bit types
+import numpy as np
 
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint, obey_checkpoints
 from ..seams.keras.graph import call_nodes
@@ -21,7 +22,7 @@ from ..seams.keras.layers import arguments_from_context, takes_training
 # A value of the model: the identity of its KerasTensor, or a name of our own for a state that Keras
 # leaves implicit.
 Key = Any
-Values = dict[Key, tf.Tensor]
+Values = dict[Key, Any]
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,9 @@ def _reference(leaf: Any) -> Any:
 
 
 def _bytes_of_one(tensor: keras.KerasTensor) -> int:
-    return math.prod(d or 1 for d in tensor.shape[1:]) * tf.as_dtype(tensor.dtype).size
+    # A text has no size here.
+    size = 1 if tensor.dtype == "string" else np.dtype(tensor.dtype).itemsize
+    return math.prod(d or 1 for d in tensor.shape[1:]) * size
 
 
 def _takes_initial_state(node: Any) -> bool:

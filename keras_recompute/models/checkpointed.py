@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
 from ..errors import InvalidArgumentError
+from ..keras_backend import require
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..seams.keras.graph import Functional, functional_of_sequential, run_graph
 from ..seams.keras.layers import layers_in
@@ -16,13 +17,12 @@ from ..seams.keras.training import has_own_train_step
 from .call_graph import Call, Graph, checkpoints_in, operations_of, read_graph
 from .checkpoint_placement import PlacedModel, extended_placement, with_placement
 from .cut_points import evenly_spaced_cuts
-from .input_specs import specs_from_sample, targets_in
-from .layer_remat import LayerSelector, select_layers, with_recomputed_layers
 from .model import Model
 from .new_heads import watch_for_new_heads
-from .sampled_steps import batch_of, build_on, require_whole, warn_unless_blocks_save
-from .step_peak import warn_unless_less
 from .submodel_inlining import InputAdapter, inline_submodels, runs_its_graph
+
+if TYPE_CHECKING:
+    from .layer_remat import LayerSelector
 
 
 def checkpointed(
@@ -80,17 +80,25 @@ def checkpointed(
         >>> model.weights[0] is plain.weights[0]
         True
     """
+    if sample is not None:
+        require("checkpointed(sample=)")
     new = _checkpointed(model, every=every, at=at, layers=layers, sample=sample)
     watch_for_new_heads(new)
     if sample is not None and layers is None:
-        functional = functional_model(model)
-        inputs = keras.tree.pack_sequence_as(
-            functional.input, specs_from_sample(functional, sample)
-        )
-        # What is measured says more than what the sections save.
-        new._is_advised = True
-        warn_unless_less(new, model, inputs, targets_in(sample))
+        _warn_unless_less(new, model, sample)
     return new
+
+
+def _warn_unless_less(new: Model, model: keras.Model, sample: Any) -> None:
+    """Warn where a step of ``new`` on ``sample`` takes no less memory than one of ``model``."""
+    from .input_specs import specs_from_sample, targets_in
+    from .step_peak import warn_unless_less
+
+    functional = functional_model(model)
+    inputs = keras.tree.pack_sequence_as(functional.input, specs_from_sample(functional, sample))
+    # What is measured says more than what the sections save.
+    new._is_advised = True
+    warn_unless_less(new, model, inputs, targets_in(sample))
 
 
 def _checkpointed(
@@ -177,7 +185,10 @@ def with_checkpoints(
         )(outputs)
 
     outputs = run_graph(functional, functional.inputs, call)
-    return Model(functional.input, outputs, name=model.name)
+    new = Model(functional.input, outputs, name=model.name)
+    # By its policy ``compile`` knows whether to scale the loss.
+    new.dtype_policy = model.dtype_policy
+    return new
 
 
 def functional_model(model: Any) -> Any:
@@ -250,6 +261,10 @@ def check_trainable(model: keras.Model) -> None:
 
 
 def _with_layers(model: Any, layers: LayerSelector, sample: Any) -> Any:
+    require("checkpointed(layers=)")
+    from .layer_remat import select_layers, with_recomputed_layers
+    from .sampled_steps import batch_of, build_on, require_whole, warn_unless_blocks_save
+
     if not isinstance(model, keras.Model):
         raise InvalidArgumentError(
             f"{model!r} is not a Keras model: give the model whose layers are to be recomputed"

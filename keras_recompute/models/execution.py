@@ -31,11 +31,12 @@ from .call_graph import Graph, Key, Values, operations_of
 from .constant_values import values_without_gradient
 from .fingerprint import Fingerprints, Level
 from .isomorphic_layers import sharing_changes, stacked_weights, substituted_weights
+from .masks_and_losses import append_masks, attach_masks
 from .partition_cache import PartitionCache
 from .repeated_blocks import inner_loops
 from .section_loops import SectionLoop, find_loops
 from .sections import Section, as_one_section, split_at_checkpoints
-from .side_outputs import SideOutputs, append_masks, attach_masks
+from .side_outputs import SideOutputs
 from .timestep_concat import commute_concat
 
 # What comes after the last checkpoint, in the names of operations.

@@ -27,17 +27,17 @@ from ..engine.diagnostics import saves_memory
 from ..engine.gradient_demand import gradient_may_be_asked
 from ..engine.partition import Partition
 from ..engine.policies import save_replay_sources
-from ..engine.source_location import warn_user
 from ..errors import InvalidArgumentError
 from ..layers.checkpointed_layer import CheckpointedLayer
 from ..layers.mixed_class import SAVED_AS, SavedAsPlain, class_config, original_class
 from ..layers.time_sections import section_recurrent_layers
 from ..seams.keras.graph import CloneObserver, Functional
 from ..seams.keras.layers import add_losses, layers_in
+from ..user_code import warn_user
 from .clone_mapping import counterparts
+from .masks_and_losses import detach_losses
 from .replicated_training import ReplicatedTraining
 from .shared_copy import copy_sharing_weights
-from .side_outputs import detach_losses
 
 LayerSelector = Union[type, str, Callable[[keras.layers.Layer], bool], Sequence[Union[type, str]]]
 # An attribute of a clone's outputs, since Keras hands over nothing else.

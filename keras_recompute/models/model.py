@@ -3,50 +3,33 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
-import tensorflow as tf
 
-from ..engine.custom_vjp import in_vectorized_map
-from ..engine.dataflow import tensor_specs
-from ..engine.diagnostics import warn_vectorized
-from ..engine.gradient_demand import gradient_may_be_asked
-from ..engine.object_state import ObjectState
-from ..engine.passes import target_now
-from ..engine.program_cache import ProgramCache
-from ..engine.source_location import warn_user
-from ..engine.target_ops import with_body_passes
-from ..engine.trace_context import trace_context
 from ..errors import InvalidArgumentError, RecomputeWarning
+from ..keras_backend import require
 from ..layers.recomputation_checkpoint import obey_checkpoints
-from ..seams.keras.call_context import current_training, pass_training
+from ..seams.keras.call_context import pass_training
 from ..seams.keras.graph import (
     CloneObserver,
     GraphRunner,
     functional_like_constructor,
     set_operation_order,
-    tracked_layers,
 )
-from ..seams.keras.layers import backend_variable
-from ..seams.tensorflow.gradients import has_tangents, is_recorded
-from .call_graph import Graph, as_noted, checkpoints_in, read_graph
+from ..user_code import warn_user
+from .call_graph import Graph, checkpoints_in, read_graph
 from .clone_mapping import is_cloned
-from .execution import ExecutionPlan, execute
-from .fingerprint import Level
 from .layer_order import order_ignoring_inserted
-from .partition_cache import PartitionCache
-from .replicated_training import ReplicatedTraining
-from .saving_advice import warn_without_savings
-from .side_outputs import append_masks
+from .section_runner import SectionRunner
 
 # An attribute of a clone's outputs, since Keras hands over nothing else.
 _OPTIONS = "_keras_recompute_options"
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
+class Model(CloneObserver, GraphRunner, SectionRunner, keras.Model):
     """A functional ``keras.Model`` whose training pass keeps only its checkpoints.
 
     ``Model(inputs, outputs)`` takes what ``keras.Model`` takes. Where a gradient may be asked,
@@ -73,11 +56,6 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
     """
 
     _levels, _scan_layers = 1, False
-    _plan_as_noted: ExecutionPlan | None = None
-    # Whether it is known, and was said, if no section saves memory.
-    _is_advised = False
-    # The number of the layers' attributes; before there are plans, -1.
-    _planned_for = -1
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -87,31 +65,6 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
         )
         self._start()
         self._replan()
-
-    def _start(self) -> None:
-        self._eager_partitions = ProgramCache()
-        self._attributes = ObjectState(tuple(tracked_layers(self)))
-        self.adopt_weights_strategy()
-
-    @property
-    def plan(self) -> ExecutionPlan:
-        """What the training pass runs: the layers of each section and the sections of each loop."""
-        # Layers that were equal but for their weights may not be so any more.
-        if self._scan_layers and self._planned_for != self._attributes.version():
-            self._planned_for, self._plan = self._attributes.version(), self._make_plan()
-            self._plan_as_noted = None
-        return self._plan
-
-    def _plan_for(self, training: Any) -> ExecutionPlan:
-        """Return the plan of a call with ``training``: without, layers have what Keras noted."""
-        plan = self.plan
-        if training is not None:
-            return plan
-        if self._plan_as_noted is None:
-            graph = self._graph_to_cut
-            noted = as_noted(graph)
-            self._plan_as_noted = plan if noted is graph else self._plan_of(noted)
-        return self._plan_as_noted
 
     @property
     def recomputation_levels(self) -> int:
@@ -130,6 +83,8 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
                 f"recomputation_levels is {levels!r}, and it is a number of nested loops: give a "
                 "whole number from 1 on"
             )
+        if levels > 1:
+            require("Model.recomputation_levels")
         self._levels = levels
         self._replan()
 
@@ -152,14 +107,10 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
     def scan_layers(self, scan: bool) -> None:
         if not isinstance(scan, bool):
             raise InvalidArgumentError(f"scan_layers is {scan!r}: give True or False")
+        if scan:
+            require("Model.scan_layers")
         self._scan_layers = scan
         self._replan()
-
-    def _replan(self) -> None:
-        self._planned_for, self._plan = self._attributes.version(), self._make_plan()
-        self._plan_as_noted = None
-        self._eager_partitions = ProgramCache()
-        self.train_function = None
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -183,11 +134,7 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
         """What is cut into sections."""
         return read_graph(self)
 
-    def _plan_of(self, graph: Graph) -> ExecutionPlan:
-        level = Level.SAME_STRUCTURE if self._scan_layers else Level.SAME_VARIABLES
-        return ExecutionPlan.of(graph, self._levels, level=level)
-
-    def _make_plan(self) -> ExecutionPlan:
+    def _plan_of_sections(self) -> Any:
         graph = self._graph_to_cut
         plan = self._plan_of(graph)
         marks = checkpoints_in(graph.calls)
@@ -204,7 +151,7 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
     def call(self, inputs: Any, training: Any = None, mask: Any = None, **kwargs: Any) -> Any:
         """Run the model as Keras does, by sections where a gradient may be asked."""
         with pass_training(training, self):
-            run = with_body_passes(super().call, target_now())
+            run = self._prepared(super().call)
             return run(inputs, training=training, mask=mask, **kwargs)
 
     def run_by_graph(self, inputs: Any, plain: Callable[[], Any]) -> Any:
@@ -233,54 +180,3 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
                 "recomputes nothing. Make it recompute by keras_recompute.Model(clone.input, "
                 "clone.output)"
             )
-
-    def _is_recomputed(self, flat: Sequence[Any]) -> bool:
-        """Whether the call on the inputs ``flat`` goes by sections. Warns where it cannot."""
-        if not all(isinstance(value, tf.Tensor) for value in flat):
-            return False
-        # An object of a derived class may know no plan.
-        if self._planned_for < 0:
-            return False
-        if self.plan.is_plain or not gradient_may_be_asked():
-            return False
-        if in_vectorized_map():
-            warn_vectorized(f"the model {self.name!r}")
-            return False
-        return not has_tangents(
-            [*flat, *(backend_variable(v).handle for v in self.trainable_variables)]
-        )
-
-    def _run_sections(self, flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        plan = self._plan_for(current_training())
-        if tf.executing_eagerly():
-            return self._run_sections_eagerly(plan, flat)
-        partitions = PartitionCache()
-        outputs = execute(plan, flat, partitions)
-        # Keras traces models for other reasons too, but only to train with ``training=True``.
-        if not self._is_advised and current_training() is True:
-            self._is_advised = warn_without_savings(self, plan, partitions)
-        return outputs
-
-    def _run_sections_eagerly(
-        self, plan: ExecutionPlan, flat: Sequence[tf.Tensor]
-    ) -> list[tf.Tensor]:
-        """Run each section as compiled functions, which are kept for the next call of this kind."""
-        tensors, masked = append_masks(flat)
-        signature = tuple(tensor_specs(tensors))
-        # Sections do not differentiate by what no tape watches.
-        watched = tuple(map(is_recorded, flat))
-        results: list[list[tf.Tensor]] = []
-
-        def make() -> PartitionCache:
-            partitions = PartitionCache()
-            results.append(execute(plan, flat, partitions))
-            return partitions
-
-        # What is around has ``training`` in it.
-        partitions = self._eager_partitions.get(
-            lambda: (masked, watched, signature, trace_context()),
-            make,
-            uses=tuple(tracked_layers(self)),
-            name=self.name,
-        )
-        return results[0] if results else execute(plan, flat, partitions)

@@ -13,10 +13,10 @@ from typing import Any
 
 import keras
 
-from ..engine.gradient_demand import gradient_may_be_asked
 from ..errors import RecomputeWarning
+from ..keras_backend.gradient_demand import gradient_may_be_asked
 from ..seams.keras.graph import observe_new_models, observe_runs
-from .replicated_training import ReplicatedTraining
+from .section_runner import TrainedModel
 
 _checkpointed: weakref.WeakKeyDictionary[keras.layers.Layer, str] = weakref.WeakKeyDictionary()
 
@@ -37,7 +37,7 @@ def _look_at_new_models() -> None:
 def _look_at(new: Any) -> None:
     shared_layers = [layer for layer in new.layers if layer in _checkpointed]
     # A single layer that is shared, such as an embedding, is no part of a model.
-    if len(shared_layers) < 2 or isinstance(new, ReplicatedTraining):
+    if len(shared_layers) < 2 or isinstance(new, TrainedModel):
         return
     owner, reference = _checkpointed[shared_layers[0]], weakref.ref(new)
     is_said: list[bool] = []

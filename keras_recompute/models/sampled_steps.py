@@ -13,13 +13,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..engine.source_location import warn_user
 from ..errors import InvalidArgumentError
 from ..liveness import profile
 from ..liveness.keras_step import training_step
 from ..seams.keras.layers import layers_in
 from ..seams.keras.training import build_for_fit, has_own_train_step
 from ..sizes import format_bytes
+from ..user_code import warn_user
 from .input_specs import text_of_specs
 from .layer_remat import RematLayers
 from .step_peak import compiled_step

@@ -13,8 +13,8 @@ from ..engine.diagnostics import saves_memory
 from ..engine.partition import Partition, partition
 from ..engine.passes import target_now
 from ..engine.policies import save_everything
-from ..engine.source_location import warn_user
 from ..sizes import format_bytes
+from ..user_code import warn_user
 from .call_graph import checkpoints_in
 from .execution import ExecutionPlan
 from .partition_cache import PartitionCache

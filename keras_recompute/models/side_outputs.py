@@ -7,21 +7,14 @@ function returns both as outputs, and they are attached and added again outside.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 from ..engine.stateless_updates import StatelessUpdates
-from ..seams.keras.layers import (
-    add_losses,
-    attach_mask,
-    layers_in,
-    losses_of,
-    mask_of,
-    remove_losses,
-)
+from ..seams.keras.layers import add_losses, layers_in
 from .call_graph import Call
+from .masks_and_losses import append_masks, attach_masks, detach_losses
 
 
 class SideOutputs:
@@ -65,42 +58,3 @@ class SideOutputs:
         for layer, loss in zip(self._layers_of_losses, collected[end + len(self._masked) :]):
             add_losses(layer, [loss])
         return outputs
-
-
-def append_masks(values: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tuple[int, ...]]:
-    """Return ``values`` with their masks behind them, and the numbers of the masked ones."""
-    masks, masked = [], []
-    for number, value in enumerate(values):
-        mask = mask_of(value)
-        if mask is not None:
-            masks.append(mask)
-            masked.append(number)
-    return [*values, *masks], tuple(masked)
-
-
-def attach_masks(
-    values: Sequence[tf.Tensor], masked: Sequence[int], masks: Sequence[tf.Tensor]
-) -> None:
-    """Attach ``masks`` to the ``values`` whose numbers are ``masked``."""
-    for number, mask in zip(masked, masks):
-        attach_mask(values[number], mask)
-
-
-def detach_losses(
-    layers: Sequence[keras.layers.Layer], work: Callable[[], Any]
-) -> tuple[Any, list[int], list[tf.Tensor]]:
-    """Return the results of ``work()``, and the losses that ``layers`` added in it.
-
-    Between them stands the number of each loss's layer. The losses are removed from the layers.
-    """
-    before = [len(losses_of(layer)) for layer in layers]
-    results = work()
-    numbers: list[int] = []
-    added: list[tf.Tensor] = []
-    for number, layer in enumerate(layers):
-        losses = losses_of(layer)[before[number] :]
-        numbers.extend([number] * len(losses))
-        added.extend(losses)
-    for number, loss in zip(numbers, added):
-        remove_losses(layers[number], [loss])
-    return results, numbers, added

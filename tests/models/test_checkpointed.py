@@ -262,3 +262,18 @@ def test_a_sample_shows_whether_memory_is_saved(batch, saves):
 def test_a_sample_that_does_not_fit_is_refused():
     with pytest.raises(InvalidArgumentError, match="sample= has shape"):
         kr.checkpointed(chain(), every=3, sample=np.zeros((2, FEATURES + 1)))
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_the_loss_is_scaled_as_the_plain_models_is(every):
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        layers = [keras.layers.Dense(4, "tanh") for _ in range(6)]
+        plain = keras.Sequential([keras.Input((4,)), *layers])
+    finally:
+        keras.config.set_dtype_policy("float32")
+    # Made where another policy holds.
+    model = kr.checkpointed(plain, every=every)
+    assert model.dtype_policy.name == "mixed_float16"
+    model.compile("sgd", "mse")
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)

@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from ...seams.tensorflow.tracebacks import set_traceback, traceback_as_run, traceback_here
-from ..source_location import is_of_user, source_among, source_of
+from ...user_code import is_of_user
+from ..source_location import source_among, source_of
 
 Result = TypeVar("Result")
 # A file, a line number and a function's name, each.
@@ -51,7 +52,7 @@ def copy_traceback(original: tf.Operation, copy: tf.Operation) -> None:
     """Let ``copy`` show the lines of the user's code that made ``original``."""
     if set_traceback is None or not original.traceback:
         return
-    frames = filter(is_of_user, original.traceback.get_user_frames())
+    frames = [f for f in original.traceback.get_user_frames() if is_of_user(f.filename)]
     lines = [(frame.filename, frame.lineno, frame.name) for frame in frames]
     if lines:
         shared = _traceback_of(tuple(lines))

@@ -9,6 +9,7 @@ from typing import Any
 from keras.src.backend.common import global_state
 from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+from keras.src.backend.common.variables import AutocastScope
 
 
 def current_training() -> Any:
@@ -47,6 +48,11 @@ def entry_layer() -> Any:
 def autocast_dtype() -> Any:
     """Return the type that the enclosing call casts variables to; None if it does not."""
     return getattr(global_state.get_global_attribute("autocast_scope"), "dtype", None)
+
+
+def autocast_to(dtype: Any) -> Any:
+    """Return a context in which variables are cast to ``dtype``; None casts nothing."""
+    return AutocastScope(dtype)
 
 
 def stateless_scope() -> Any:

@@ -1,0 +1,94 @@
+"""What depends on Keras's backend: its name, and which features it has.
+
+Each backend has its own way to run sections, behind one interface (``models.section_runner``). What
+a backend lacks is refused by name (``require``), never ignored.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import Any
+
+from ..errors import UnsupportedError
+
+TENSORFLOW, JAX, TORCH = "tensorflow", "jax", "torch"
+_SHOWN = {TENSORFLOW: "TensorFlow", JAX: "JAX", TORCH: "PyTorch"}
+
+# Public names and options, and the backends that have them. Those that are not here need no
+# backend, such as ``planning``. docs/backends.md has the same table.
+FEATURES = {
+    "Model": (TENSORFLOW, JAX),
+    "RecomputationCheckpoint": (TENSORFLOW, JAX),
+    "TimeSlice": (TENSORFLOW, JAX),
+    "checkpointed": (TENSORFLOW, JAX),
+    "checkpointed(layers=)": (TENSORFLOW,),
+    "checkpointed(sample=)": (TENSORFLOW,),
+    "Model.recomputation_levels": (TENSORFLOW,),
+    "Model.scan_layers": (TENSORFLOW,),
+    "engine": (TENSORFLOW,),
+    "plan": (TENSORFLOW,),
+    "liveness.profile": (TENSORFLOW,),
+    "checkpoint": (TENSORFLOW,),
+    "checkpoint_name": (TENSORFLOW,),
+    "policies": (TENSORFLOW,),
+    "recompute_scope": (TENSORFLOW,),
+    "keep_scope": (TENSORFLOW,),
+    "saved_residuals": (TENSORFLOW,),
+    "print_saved_residuals": (TENSORFLOW,),
+    "forward_backward": (TENSORFLOW,),
+    "print_forward_backward": (TENSORFLOW,),
+    "replay_count": (TENSORFLOW,),
+    "updates_in_backward": (TENSORFLOW,),
+    "LSTM": (TENSORFLOW,),
+    "GRU": (TENSORFLOW,),
+    "MultiHeadAttention": (TENSORFLOW,),
+    "compat": (TENSORFLOW,),
+    "distribute": (TENSORFLOW,),
+    "ipu": (TENSORFLOW,),
+}
+
+
+def current_backend() -> str:
+    """Return the name of the backend that Keras runs on, or will run on once it is imported."""
+    keras = sys.modules.get("keras")
+    # The Poplar SDK's Keras has no other backend.
+    if keras is not None and hasattr(keras, "config"):
+        return str(keras.config.backend())
+    return os.environ.get("KERAS_BACKEND") or _configured_backend()
+
+
+def _configured_backend() -> str:
+    """Return the backend that Keras's configuration file names, as Keras reads it."""
+    folder = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
+    try:
+        with open(os.path.join(folder, "keras.json"), encoding="utf-8") as file:
+            return str(json.load(file).get("backend", TENSORFLOW))
+    except (OSError, ValueError, AttributeError):
+        return TENSORFLOW
+
+
+def require(feature: str) -> None:
+    """Raise UnsupportedError if Keras's backend lacks ``feature``, a name in FEATURES."""
+    backend = current_backend()
+    if backend in FEATURES[feature]:
+        return
+    there = [name for name, backends in FEATURES.items() if backend in backends]
+    raise UnsupportedError(
+        f"keras_recompute.{feature} is not available on Keras's {_SHOWN.get(backend, backend)} "
+        f"backend, which has {', '.join(there) or 'nothing of this package'}. Set "
+        "KERAS_BACKEND=tensorflow before Keras is imported"
+    )
+
+
+def keras_of_layers() -> Any:
+    """Return Keras 3, or the Keras inside TensorFlow where there is no other: the Poplar SDK's."""
+    try:
+        keras = importlib.import_module("keras")
+        if int(keras.__version__.split(".")[0]) >= 3:
+            return keras
+    except ImportError:
+        pass
+    return importlib.import_module("tensorflow").keras

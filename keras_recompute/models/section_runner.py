@@ -1,0 +1,24 @@
+"""The class that runs the sections of a ``Model``, for the backend that Keras runs on.
+
+The interface of a ``SectionRunner``: ``plan`` is what the training pass runs. ``_start`` prepares
+the runs of a model that has its graph, and ``_replan`` makes its plan again. ``_prepared`` returns
+the model's ``call`` as it is to be called. ``_is_recomputed`` says whether a call on flat inputs
+goes by sections, and ``_run_sections`` does that. ``TrainedModel`` is a base class of all models
+that recompute, those of ``checkpointed(layers=)`` too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..keras_backend import JAX, current_backend
+
+if TYPE_CHECKING or current_backend() != JAX:
+    from .replicated_training import ReplicatedTraining as TrainedModel
+    from .tensorflow_sections import SectionRunner
+else:
+    from .jax_sections import SectionRunner
+
+    TrainedModel = SectionRunner
+
+__all__ = ["SectionRunner", "TrainedModel"]

@@ -1,0 +1,115 @@
+"""What checkpoints save on JAX, read from the compiled training step."""
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+import pytest
+from plain_oracle import every
+
+import keras_recompute as kr
+from keras_recompute.keras_backend.jax_remat import recomputed
+
+L = keras.layers
+MIB = 2**20
+
+
+def temporaries(model, x, y):
+    """Return the MiB of temporaries of a compiled training step with SGD."""
+    state = [v.value for v in model.non_trainable_variables]
+
+    def step(weights, state, x, y):
+        def loss(weights):
+            outputs, new = model.stateless_call(weights, state, x, training=True)
+            return jnp.mean((outputs - y) ** 2), new
+
+        (value, new), gradients = jax.value_and_grad(loss, has_aux=True)(weights)
+        return value, new, [w - 0.01 * g for w, g in zip(weights, gradients)]
+
+    weights = [v.value for v in model.trainable_variables]
+    lowered = jax.jit(step, donate_argnums=(0, 1)).lower(weights, state, x, y)
+    return lowered.compile().memory_analysis().temp_size_in_bytes / MIB
+
+
+def blocks(count=12, width=128, time=128):
+    x = inputs = keras.Input((time, width))
+    for _ in range(count):
+        y = L.LayerNormalization()(x)
+        x = L.Add()([x, L.MultiHeadAttention(4, width // 4, dropout=0.1)(y, y)])
+        y = L.Dense(4 * width, "gelu")(L.LayerNormalization()(x))
+        x = L.Add()([x, L.Dense(width)(y)])
+    return keras.Model(inputs, L.Dense(1)(L.GlobalAveragePooling1D()(x)))
+
+
+def test_checkpoints_take_less_than_half():
+    x, y = np.zeros((8, 128, 128), "float32"), np.zeros((8, 1), "float32")
+    plain = blocks()
+    needed, wanted = (temporaries(model, x, y) for model in (every(21)(plain), plain))
+    assert needed < 0.5 * wanted, f"{needed:.1f} MiB, and {wanted:.1f} without checkpoints"
+
+
+def test_the_replay_waits_on_a_cpu_where_jax_checkpoint_saves_nothing():
+    weights = [jnp.ones((64, 64)) for _ in range(12)]
+
+    def temporary_bytes(remat):
+        def loss(weights, x):
+            for first in range(0, 12, 3):
+
+                def section(x, *ws):
+                    for w in ws:
+                        x = jnp.tanh(jnp.tanh(x @ w) @ w)
+                    return [x]
+
+                (x,) = remat(section)(x, *weights[first : first + 3])
+            return (x**2).mean()
+
+        gradient = jax.jit(jax.grad(loss)).lower(weights, jnp.ones((4096, 64)))
+        return gradient.compile().memory_analysis().temp_size_in_bytes
+
+    plain = temporary_bytes(lambda section: section)
+    ours = temporary_bytes(lambda section: recomputed(section, name="section"))
+    assert ours < 0.6 * plain
+    assert temporary_bytes(jax.checkpoint) > 0.9 * plain  # or the branch may go
+
+
+def test_whole_numbers_and_unused_results_pass_through():
+    def section(x, count):
+        return [jnp.sin(x) * count, count + 1, jnp.cos(x)]
+
+    ours = recomputed(section, name="section")
+    x, count = jnp.arange(3.0), jnp.arange(3)
+    for made, wanted in zip(ours(x, count), section(x, count)):
+        np.testing.assert_array_equal(made, wanted)
+
+    def total(function):
+        return jax.grad(lambda x: function(x, count)[0].sum())(x)
+
+    np.testing.assert_allclose(total(ours), total(section), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "complex64"])
+def test_the_predicate_takes_any_type(dtype):
+    ours = recomputed(lambda x: [x * x], name="section")
+    x = jnp.ones(3, dtype)
+    pulled = jax.vjp(lambda x: ours(x)[0], x)[1](x)[0]
+    np.testing.assert_array_equal(np.asarray(pulled, "complex64"), 2 * np.ones(3, "complex64"))
+
+
+def test_nan_gradients_stay_nan():
+    ours = recomputed(lambda x: [x * x], name="section")
+    pulled = jax.vjp(lambda x: ours(x)[0], jnp.ones(2))[1](jnp.array([jnp.nan, 1.0]))[0]
+    np.testing.assert_array_equal(pulled, [np.nan, 2.0])
+
+
+def test_the_names_of_sections_are_in_the_program():
+    model = kr.checkpointed(blocks(2, 8, 4), every=6)
+    x = np.zeros((2, 4, 8), "float32")
+    weights = [v.value for v in model.trainable_variables]
+    state = [v.value for v in model.non_trainable_variables]
+
+    def loss(weights):
+        return model.stateless_call(weights, state, x, training=True)[0].sum()
+
+    text = jax.jit(jax.grad(loss)).lower(weights).compile().as_text()
+    assert "recomputation.forward.section-0" in text
+    assert "recomputation.backward.section-0" in text

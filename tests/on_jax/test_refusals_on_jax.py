@@ -1,0 +1,54 @@
+"""What JAX lacks is refused by name, and the plain model stays as it was."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_recompute as kr
+from keras_recompute.errors import UnsupportedError
+from keras_recompute.keras_backend import FEATURES, JAX
+
+L = keras.layers
+
+
+def model():
+    return keras.Sequential([keras.Input((4,)), *(L.Dense(4, "tanh") for _ in range(6))])
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, b in FEATURES.items() if JAX not in b and n.isidentifier()]
+)
+def test_a_name_that_jax_lacks(name):
+    with pytest.raises(UnsupportedError, match=f"keras_recompute.{name} is not available on Keras"):
+        getattr(kr, name)
+
+
+def test_a_name_is_refused_where_it_is_imported():
+    with pytest.raises(UnsupportedError, match="plan is not available on Keras's JAX backend"):
+        from keras_recompute import plan  # noqa: F401
+
+
+def test_options_that_jax_lacks():
+    plain = model()
+    weights = plain.get_weights()
+    with pytest.raises(UnsupportedError, match=r"checkpointed\(layers=\) is not available"):
+        kr.checkpointed(plain, layers=L.Dense)
+    with pytest.raises(UnsupportedError, match=r"checkpointed\(sample=\) is not available"):
+        kr.checkpointed(plain, every=2, sample=np.zeros((2, 4)))
+    ours = kr.checkpointed(plain, every=2)
+    with pytest.raises(UnsupportedError, match="recomputation_levels is not available"):
+        ours.recomputation_levels = 2
+    with pytest.raises(UnsupportedError, match="scan_layers is not available"):
+        ours.scan_layers = True
+    assert (ours.recomputation_levels, ours.scan_layers) == (1, False)
+    with pytest.raises(UnsupportedError, match=r"liveness\.profile is not available"):
+        kr.liveness.profile(plain, np.zeros((2, 4)))
+    for kept, before in zip(plain.get_weights(), weights):
+        np.testing.assert_array_equal(kept, before)
+
+
+def test_places_are_checked_as_on_tensorflow():
+    with pytest.raises(kr.errors.InvalidArgumentError, match="has no layer 'dens'"):
+        kr.checkpointed(model(), at=["dens"])
+    with pytest.raises(kr.errors.InvalidArgumentError, match="every=0 is not a number"):
+        kr.checkpointed(model(), every=0)
