@@ -23,7 +23,11 @@ _TENSORFLOW = (
     "layers.checkpointed_layer",
     "models.layer_remat",
 )
-_REGISTER = {"tensorflow": (*_ANY_BACKEND, *_TENSORFLOW), "jax": _ANY_BACKEND}
+_REGISTER = {
+    "tensorflow": (*_ANY_BACKEND, *_TENSORFLOW),
+    "jax": _ANY_BACKEND,
+    "torch": _ANY_BACKEND,
+}
 
 
 def register_with_keras() -> None:

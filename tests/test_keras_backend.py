@@ -31,11 +31,16 @@ def test_every_public_name_that_needs_a_backend_is_in_the_table():
     assert set(keras_recompute.__all__) - of_no_backend <= FEATURES.keys()
 
 
+@pytest.mark.parametrize("backend", [JAX, TORCH])
 @pytest.mark.parametrize("feature", FEATURES)
-def test_nothing_is_there_on_pytorch(feature, monkeypatch):
-    monkeypatch.setattr(keras_backend, "current_backend", lambda: TORCH)
-    with pytest.raises(UnsupportedError, match=r"PyTorch backend, which has nothing of this pack"):
+def test_what_a_backend_lacks_is_refused(feature, backend, monkeypatch):
+    monkeypatch.setattr(keras_backend, "current_backend", lambda: backend)
+    if backend in FEATURES[feature]:
         require(feature)
+        return
+    with pytest.raises(UnsupportedError, match=r"backend, which has Model, Recomputation") as info:
+        require(feature)
+    assert f"keras_recompute.{feature} is not available on" in str(info.value)
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,14 @@ from ..errors import UnsupportedError
 TENSORFLOW, JAX, TORCH = "tensorflow", "jax", "torch"
 _SHOWN = {TENSORFLOW: "TensorFlow", JAX: "JAX", TORCH: "PyTorch"}
 
+_ALL = (TENSORFLOW, JAX, TORCH)
 # Public names and options, and the backends that have them. Those that are not here need no
 # backend, such as ``planning``. docs/backends.md has the same table.
 FEATURES = {
-    "Model": (TENSORFLOW, JAX),
-    "RecomputationCheckpoint": (TENSORFLOW, JAX),
-    "TimeSlice": (TENSORFLOW, JAX),
-    "checkpointed": (TENSORFLOW, JAX),
+    "Model": _ALL,
+    "RecomputationCheckpoint": _ALL,
+    "TimeSlice": _ALL,
+    "checkpointed": _ALL,
     "checkpointed(layers=)": (TENSORFLOW,),
     "checkpointed(sample=)": (TENSORFLOW,),
     "Model.recomputation_levels": (TENSORFLOW,),

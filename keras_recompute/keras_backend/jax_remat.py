@@ -25,6 +25,19 @@ Arrays = Sequence[jax.Array]
 Function = Callable[..., list[jax.Array]]
 
 
+named_scope = jax.named_scope
+
+
+def may_be_differentiated(values: Arrays) -> bool:
+    """Whether what follows from ``values`` may be: without a trace nothing is differentiated."""
+    return any(isinstance(value, jax.core.Tracer) for value in values)
+
+
+def snapshot(value: jax.Array) -> jax.Array:
+    """Return ``value`` as it is now: arrays never change."""
+    return value
+
+
 def recomputed(function: Function, *, name: str) -> Function:
     """Return ``function`` of arrays, whose intermediate values are made again for its gradient.
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..keras_backend import JAX, current_backend
+from ..keras_backend import TENSORFLOW, current_backend
 
-if TYPE_CHECKING or current_backend() != JAX:
+if TYPE_CHECKING or current_backend() == TENSORFLOW:
     from .replicated_training import ReplicatedTraining as TrainedModel
     from .tensorflow_sections import SectionRunner
 else:
-    from .jax_sections import SectionRunner
+    from .stateless_sections import SectionRunner
 
     TrainedModel = SectionRunner
 

@@ -1,10 +1,8 @@
-"""Models with checkpoints on JAX train as the plain ones, with dropout, statistics and masks."""
+"""Models with checkpoints train as the plain ones, with dropout, statistics and masks."""
 
 import sys
 import warnings
 
-import jax
-import jax.numpy as jnp
 import keras
 import numpy as np
 import pytest
@@ -13,6 +11,8 @@ from plain_oracle import assert_trains_as_plain, every, trained
 import keras_recompute as kr
 
 L = keras.layers
+# torch.compile takes minutes.
+JIT = {"jit_compile": keras.config.backend() == "jax"}
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((32, 16)).astype("float32")
 Y = RNG.standard_normal((32, 1)).astype("float32")
@@ -113,7 +113,7 @@ CASES = {
 def test_a_model_trains_as_the_plain_one(case):
     build, x, y, layers = CASES[case]
     # Adam divides by gradients near zero, where kernels that XLA fuses otherwise differ most.
-    assert_trains_as_plain(build, x, y, every(layers), optimizer="sgd", jit_compile=True)
+    assert_trains_as_plain(build, x, y, every(layers), optimizer="sgd", **JIT)
 
 
 # Without added losses: Keras 3.15 tells by ids which layer added one, and eagerly takes one for
@@ -144,6 +144,7 @@ def test_mixed_precision_scales_the_loss_as_the_plain_model_does(policy):
     assert scales == (policy == "mixed_float16")
 
 
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")
 def test_a_head_without_a_loss_stays_as_it_is():
     def build():
         x = inputs = keras.Input((16,))
@@ -186,53 +187,13 @@ def test_a_model_of_a_class_of_its_own_stays_of_it():
 
     def build():
         plain = mlp()
-        return Twice(plain.inputs, plain.outputs)
+        return Twice(plain.input, plain.output)
 
     assert_trains_as_plain(build, X, Y, every(3), optimizer="sgd")
     model = kr.checkpointed(build(), every=3)
     assert isinstance(model, Twice)
     assert isinstance(model, kr.Model)
     assert model.doubled() == 2
-
-
-def test_a_loop_of_ones_own_by_stateless_call():
-    model = mlp()
-    ours = kr.checkpointed(model, every=3)
-
-    def gradients(net):
-        state = [v.value for v in net.non_trainable_variables]
-
-        def loss(weights):
-            outputs, new = net.stateless_call(weights, state, X, training=True)
-            return jnp.mean((outputs - Y) ** 2), new
-
-        weights = [v.value for v in net.trainable_variables]
-        return jax.jit(jax.value_and_grad(loss, has_aux=True))(weights)
-
-    wanted, found = gradients(model), gradients(ours)
-    for plain, checkpointed in zip(*map(jax.tree.leaves, (wanted, found)), strict=True):
-        np.testing.assert_allclose(checkpointed, plain, rtol=2e-5, atol=2e-6)
-
-
-def test_gradients_of_gradients():
-    x = inputs = keras.Input((4,))
-    for _ in range(3):
-        x = L.Dense(4, "tanh")(x)
-    model = keras.Model(inputs, L.Dense(1)(x))
-    ours = kr.checkpointed(model, every=1)
-    weights = [v.value for v in model.trainable_variables]
-
-    def penalty(net):
-        def output(given, values):
-            return net.stateless_call(values, [], given, training=True)[0].sum()
-
-        def size(values):
-            return jnp.sum(jax.grad(output)(X[:3, :4], values) ** 2)
-
-        return jax.grad(size)(weights)
-
-    for checkpointed, plain in zip(penalty(ours), penalty(model)):
-        np.testing.assert_allclose(checkpointed, plain, rtol=1e-4, atol=1e-6)
 
 
 def test_a_saved_model_loads_and_goes_on(tmp_path):
@@ -256,7 +217,8 @@ def test_a_saved_model_loads_and_goes_on(tmp_path):
 def test_inference_is_the_plain_models():
     plain = mlp()
     model = kr.checkpointed(plain, every=3)
-    np.testing.assert_array_equal(model(X), plain(X))
+    outputs = [keras.ops.convert_to_numpy(each(X)) for each in (model, plain)]
+    np.testing.assert_array_equal(*outputs)
     model.compile("sgd", "mse")
     plain.compile("sgd", "mse")
     assert model.evaluate(X, Y, verbose=0) == plain.evaluate(X, Y, verbose=0)

@@ -19,7 +19,7 @@ def trained(build, x, y, *, loss="mse", optimizer="adam", place=None, **compile_
     if place is not None:
         model = place(model)
     model.compile(optimizer, loss, **compile_options)
-    losses = [np.asarray(model.train_on_batch(x, y)) for _ in range(STEPS)]
+    losses = [keras.ops.convert_to_numpy(model.train_on_batch(x, y)) for _ in range(STEPS)]
     predicted = keras.tree.map_structure(np.asarray, model.predict(x, verbose=0))
     return losses, model.get_weights(), keras.tree.flatten(predicted)
 

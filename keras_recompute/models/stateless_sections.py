@@ -1,23 +1,24 @@
-"""How a model runs its sections on JAX: each as a pure function of its variables and inputs.
+"""How a model runs its sections on JAX and PyTorch: each as a pure function of what it reads.
 
 Keras's layers keep weights, statistics and the state of random generators in variables. A section
-that is traced twice must find the same values both times, and change them once. So in a
+that runs twice must find the same values both times, and change them once. So in a
 ``keras.StatelessScope`` the values are arguments of the section. New values, losses and masks are
 among its results, and are written once, outside. Then dropout masks are those of the forward pass,
 where ``keras.remat`` draws others.
+
+How a pure function is recomputed is the backend's: ``keras_backend.jax_remat`` or ``torch_remat``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
 import keras
 
+from ..keras_backend import JAX, current_backend
 from ..keras_backend.gradient_demand import gradient_may_be_asked
-from ..keras_backend.jax_remat import recomputed
 from ..op_names import backward_scope, forward_scope
 from ..seams.keras.call_context import (
     autocast_dtype,
@@ -31,7 +32,12 @@ from .masks_and_losses import append_masks, attach_masks, detach_losses
 from .sections import Section, split_at_checkpoints
 from .timestep_concat import commute_concat
 
-Arrays = Sequence[jax.Array]
+if TYPE_CHECKING or current_backend() == JAX:
+    from ..keras_backend import jax_remat as remat
+else:
+    from ..keras_backend import torch_remat as remat
+
+Arrays = Sequence[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,11 +114,10 @@ class SectionRunner:
         """Whether the call on the inputs ``flat`` goes by sections."""
         if self._plan is None or self._plan.is_plain or not gradient_may_be_asked():
             return False
-        # Without a trace nothing can be differentiated.
-        values = [*flat, *values_of(self.trainable_variables)]  # type: ignore[attr-defined]
-        return any(isinstance(value, jax.core.Tracer) for value in values)
+        weights = values_of(self.trainable_variables)  # type: ignore[attr-defined]
+        return remat.may_be_differentiated([*flat, *weights])
 
-    def _run_sections(self, flat: Arrays) -> list[jax.Array]:
+    def _run_sections(self, flat: Arrays) -> list[Any]:
         plan, training = self.plan, current_training()
         if training is None:
             plan = self._plan_of(as_noted(self._graph_to_cut))
@@ -126,7 +131,7 @@ class SectionRunner:
         return [values[key] for key in plan.graph.outputs]
 
 
-def values_of(variables: Sequence[Any]) -> list[jax.Array]:
+def values_of(variables: Sequence[Any]) -> list[Any]:
     """Return the values of ``variables`` in their own types, whatever mixed precision casts to."""
     with autocast_to(None):
         return [variable.value for variable in variables]
@@ -156,14 +161,14 @@ def _run_recomputed(section: Section, values: dict[Any, Any], name: str, model: 
     found = _Structure()
     count = len(variables)
 
-    def run(*given: jax.Array) -> list[jax.Array]:
+    def run(*given: Any) -> list[Any]:
         scope = keras.StatelessScope(list(zip(variables, given[:count])), collect_losses=True)
         before = list(map(scope.get_current_value, variables))
         tensors = given[count:]
         attach_masks(tensors, masked, tensors[len(section.inputs) :])
         here = dict(zip(section.inputs, tensors))
 
-        def work() -> list[jax.Array]:
+        def work() -> list[Any]:
             for call in section.calls:
                 call.run(here)
             return [here[key] for key in section.outputs]
@@ -180,8 +185,9 @@ def _run_recomputed(section: Section, values: dict[Any, Any], name: str, model: 
                 changed.append(new)
         return [*outputs, *losses, *changed]
 
-    with jax.named_scope(forward_scope(name)):
-        results = recomputed(run, name=backward_scope(name))(*values_of(variables), *inputs)
+    with remat.named_scope(forward_scope(name)):
+        kept = list(map(_kept_until_replayed, variables, values_of(variables)))
+        results = remat.recomputed(run, name=backward_scope(name))(*kept, *inputs)
     ends = len(section.outputs) + len(found.masked)
     outputs = results[: len(section.outputs)]
     attach_masks(outputs, found.masked, results[len(section.outputs) : ends])
@@ -190,6 +196,12 @@ def _run_recomputed(section: Section, values: dict[Any, Any], name: str, model: 
         add_losses(layers[number], [loss])
     for number, new in zip(found.changed, results[ends + len(found.layer_numbers) :]):
         variables[number].assign(new)
+
+
+def _kept_until_replayed(variable: Any, value: Any) -> Any:
+    """Return the ``value`` of a variable that a replay finds, whatever is assigned until then."""
+    # Weights are updated behind the backward pass.
+    return value if variable.trainable else remat.snapshot(value)
 
 
 def _layers_of(section: Section) -> list[keras.layers.Layer]:

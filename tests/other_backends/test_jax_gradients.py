@@ -1,0 +1,51 @@
+"""Gradients of models with checkpoints in JAX's own transformations."""
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+from test_models_trained import X, Y, mlp
+
+import keras_recompute as kr
+
+L = keras.layers
+
+
+def test_a_loop_of_ones_own_by_stateless_call():
+    model = mlp()
+    ours = kr.checkpointed(model, every=3)
+
+    def gradients(net):
+        state = [v.value for v in net.non_trainable_variables]
+
+        def loss(weights):
+            outputs, new = net.stateless_call(weights, state, X, training=True)
+            return jnp.mean((outputs - Y) ** 2), new
+
+        weights = [v.value for v in net.trainable_variables]
+        return jax.jit(jax.value_and_grad(loss, has_aux=True))(weights)
+
+    wanted, found = gradients(model), gradients(ours)
+    for plain, checkpointed in zip(*map(jax.tree.leaves, (wanted, found)), strict=True):
+        np.testing.assert_allclose(checkpointed, plain, rtol=2e-5, atol=2e-6)
+
+
+def test_gradients_of_gradients():
+    x = inputs = keras.Input((4,))
+    for _ in range(3):
+        x = L.Dense(4, "tanh")(x)
+    model = keras.Model(inputs, L.Dense(1)(x))
+    ours = kr.checkpointed(model, every=1)
+    weights = [v.value for v in model.trainable_variables]
+
+    def penalty(net):
+        def output(given, values):
+            return net.stateless_call(values, [], given, training=True)[0].sum()
+
+        def size(values):
+            return jnp.sum(jax.grad(output)(X[:3, :4], values) ** 2)
+
+        return jax.grad(size)(weights)
+
+    for checkpointed, plain in zip(penalty(ours), penalty(model)):
+        np.testing.assert_allclose(checkpointed, plain, rtol=1e-4, atol=1e-6)
