@@ -103,6 +103,7 @@ MAY_IMPORT = {
     },
     "example": {
         "errors",
+        "keras_backend",
         "sizes",
         "startup_lines",
         "op_names",

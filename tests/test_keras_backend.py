@@ -78,3 +78,19 @@ def test_the_backend_is_known_before_keras_is_loaded(variable, file, backend, tm
 
 def test_here_it_is_tensorflow():
     assert current_backend() == TENSORFLOW
+
+
+def test_the_example_is_refused_at_once():
+    done = subprocess.run(
+        [sys.executable, "recompute_lstm.py", "--checkpoints", "7"],
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    wanted = (
+        "recompute_lstm.py: Keras's backend is 'jax', and this script runs on TensorFlow's only: "
+        "set KERAS_BACKEND=tensorflow"
+    )
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, wanted)

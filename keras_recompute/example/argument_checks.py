@@ -9,6 +9,7 @@ import argparse
 
 from ..errors import InvalidArgumentError, TargetError
 from ..ipu import has_sdk
+from ..keras_backend import TENSORFLOW, current_backend
 from ..liveness.device_compilers import find_device
 
 AUTO = "auto"
@@ -91,6 +92,12 @@ def check_plan(arguments: argparse.Namespace) -> None:
 
 def choose_target(wanted: str) -> str:
     """Return the target to run on. Raises TargetError if TensorFlow does not support it."""
+    backend = current_backend()
+    if backend != TENSORFLOW:
+        raise TargetError(
+            f"Keras's backend is {backend!r}, and this script runs on TensorFlow's only: set "
+            "KERAS_BACKEND=tensorflow"
+        )
     # The SDK replaces this Python's TensorFlow, so one environment has one of them.
     is_there = has_sdk()
     if wanted == "auto":
