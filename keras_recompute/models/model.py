@@ -134,7 +134,7 @@ class Model(CloneObserver, GraphRunner, SectionRunner, keras.Model):
         """What is cut into sections."""
         return read_graph(self)
 
-    def _plan_of_sections(self) -> Any:
+    def _make_plan(self) -> Any:
         graph = self._graph_to_cut
         plan = self._plan_of(graph)
         marks = checkpoints_in(graph.calls)

@@ -92,7 +92,7 @@ class SectionRunner:
         """Prepare nothing: what JAX compiles is traced by the caller, and nothing is kept here."""
 
     def _replan(self) -> None:
-        self._plan = self._plan_of_sections()
+        self._plan = self._make_plan()
         self.train_function = None
 
     @property
@@ -104,7 +104,7 @@ class SectionRunner:
     def _plan_of(self, graph: Graph) -> SectionPlan:
         return SectionPlan.of(graph)
 
-    def _plan_of_sections(self) -> SectionPlan:
+    def _make_plan(self) -> SectionPlan:
         raise NotImplementedError
 
     def _prepared(self, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -51,7 +51,7 @@ class SectionRunner(ReplicatedTraining):
         self.adopt_weights_strategy()
 
     def _replan(self) -> None:
-        self._planned_for, self._plan = self._attributes.version(), self._plan_of_sections()
+        self._planned_for, self._plan = self._attributes.version(), self._make_plan()
         self._plan_as_noted = None
         self._eager_partitions = ProgramCache()
         self.train_function = None
@@ -61,7 +61,7 @@ class SectionRunner(ReplicatedTraining):
         """What the training pass runs: the layers of each section and the sections of each loop."""
         # Layers that were equal but for their weights may not be so any more.
         if self._scan_layers and self._planned_for != self._attributes.version():
-            self._planned_for, self._plan = self._attributes.version(), self._plan_of_sections()
+            self._planned_for, self._plan = self._attributes.version(), self._make_plan()
             self._plan_as_noted = None
         return self._plan
 
@@ -80,7 +80,7 @@ class SectionRunner(ReplicatedTraining):
         level = Level.SAME_STRUCTURE if self._scan_layers else Level.SAME_VARIABLES
         return ExecutionPlan.of(graph, self._levels, level=level)
 
-    def _plan_of_sections(self) -> ExecutionPlan:
+    def _make_plan(self) -> ExecutionPlan:
         raise NotImplementedError
 
     def _prepared(self, call: Callable[..., Any]) -> Callable[..., Any]:
