@@ -12,6 +12,7 @@ Sources: JAX's documentation of ``jax.checkpoint`` and ``jax.custom_vjp``; the b
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,11 @@ Function = Callable[..., list[jax.Array]]
 
 
 named_scope = jax.named_scope
+
+
+def same_state(_: Sequence[Any]) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """Return a context for replays that does nothing, since none runs Python."""
+    return contextlib.nullcontext
 
 
 def may_be_differentiated(values: Arrays) -> bool:
@@ -53,6 +59,17 @@ def _drops_barriers() -> bool:
 
 
 def _recomputed_in_branch(function: Function, name: str) -> Function:
+    def run(*values: jax.Array) -> list[jax.Array]:
+        # Python runs once, as under jax.checkpoint: what it changes is not changed again.
+        traced, captured = jax.closure_convert(function, *values)
+        return _with_fence(traced, name)(*values, *captured)
+
+    return run
+
+
+def _with_fence(function: Function, name: str) -> Function:
+    """Return ``function``, which captures nothing, with its gradient behind the branch."""
+
     def forward(*given: Any) -> tuple[list[jax.Array], tuple[jax.Array, ...]]:
         values = tuple(each.value for each in given)
         return function(*values), values
@@ -73,9 +90,9 @@ def _recomputed_in_branch(function: Function, name: str) -> Function:
                 found[number] = gradient
         return tuple(found)
 
-    in_branch = jax.custom_vjp(function)
-    in_branch.defvjp(forward, backward, symbolic_zeros=True)
-    return in_branch
+    fenced = jax.custom_vjp(function)
+    fenced.defvjp(forward, backward, symbolic_zeros=True)
+    return fenced
 
 
 def _fenced_gradients(

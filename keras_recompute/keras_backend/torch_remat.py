@@ -7,18 +7,58 @@ Source: PyTorch's documentation of ``torch.utils.checkpoint``, its variant witho
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
 Function = Callable[..., list[torch.Tensor]]
+_PLAIN = (bool, int, float, complex, str, type(None))
 
 
 def named_scope(_: str) -> contextlib.AbstractContextManager[None]:
     """Return a context that does nothing: operations of PyTorch have no names of scopes."""
     return contextlib.nullcontext()
+
+
+def same_state(layers: Sequence[Any]) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """Return a context for replays, in which ``layers`` have the state that they have now.
+
+    That is what a call may change outside of Keras's variables: numbers and texts in attributes,
+    and buffers of PyTorch's modules. Behind the context the state is again what it was before.
+    """
+    buffers: dict[int, torch.Tensor] = {}
+    for layer in layers:
+        buffers.update((id(buffer), buffer) for buffer in layer.buffers())
+
+    def state() -> tuple[list[dict[str, Any]], list[torch.Tensor]]:
+        return list(map(_plain_attributes, layers)), list(map(snapshot, buffers.values()))
+
+    def set_state(attributes: list[dict[str, Any]], values: list[torch.Tensor]) -> None:
+        for layer, named in zip(layers, attributes):
+            # Not by setattr, by which Keras tracks attributes.
+            vars(layer).update(named)
+        with torch.no_grad():
+            for buffer, value in zip(buffers.values(), values):
+                buffer.copy_(value)
+
+    before = state()
+
+    @contextlib.contextmanager
+    def context() -> Iterator[None]:
+        now = state()
+        set_state(*before)
+        try:
+            yield
+        finally:
+            set_state(*now)
+
+    return context
+
+
+def _plain_attributes(layer: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(layer).items() if isinstance(value, _PLAIN)}
 
 
 def may_be_differentiated(values: Sequence[Any]) -> bool:

@@ -11,6 +11,8 @@ How a pure function is recomputed is the backend's: ``keras_backend.jax_remat`` 
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -160,6 +162,9 @@ def _run_recomputed(section: Section, values: dict[Any, Any], name: str, model: 
     training, cast_to = current_training(), autocast_dtype()
     found = _Structure()
     count = len(variables)
+    # The backward pass runs ``run`` again, long after Keras's call has ended.
+    replaying = remat.same_state(layers)
+    runs = itertools.count()
 
     def run(*given: Any) -> list[Any]:
         scope = keras.StatelessScope(list(zip(variables, given[:count])), collect_losses=True)
@@ -173,8 +178,8 @@ def _run_recomputed(section: Section, values: dict[Any, Any], name: str, model: 
                 call.run(here)
             return [here[key] for key in section.outputs]
 
-        # The backward pass runs this again, long after Keras's call has ended.
-        with pass_training(training, model), autocast_to(cast_to), scope:
+        state = replaying() if next(runs) else contextlib.nullcontext()
+        with state, pass_training(training, model), autocast_to(cast_to), scope:
             results, found.layer_numbers, losses = detach_losses(layers, work)
         outputs, found.masked = append_masks(results)
         found.changed, changed = [], []
