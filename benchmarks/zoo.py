@@ -322,15 +322,6 @@ def main(argv: list[str] | None = None) -> int:
             flush=True,
         )
         RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
-    before = [
-        name for name, row in rows.items() if not isinstance(row.get("temporaries", {}), dict)
-    ]
-    if before:
-        print(
-            f"{PAGE.name} is not written: {len(before)} rows are of gradients alone. Run --memory "
-            "for all of them."
-        )
-        return 1
     PAGE.write_text(page(rows))
     return 0
 

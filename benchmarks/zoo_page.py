@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 from zoo_models import BLOCKS
@@ -22,7 +23,8 @@ HEAD = """\
 Published models with random weights, small images and short sequences, on two x86-64 cores that
 did other work as well: seconds are good to a third or so. Made by `python3 benchmarks/zoo.py`,
 whose first lines say what is measured. Memory is that of a whole training step. Ratios are of the
-model with checkpoints to the plain Keras model in the same process.
+model with checkpoints to the plain Keras model in the same process. Seconds and differences are of
+an earlier commit than memory.
 
 `kr.plan` was asked for the leanest plan, and for three quarters and half of the plain step's peak,
 weights included. The table has the peak of the plan over that of the plain step, or the smallest
@@ -32,13 +34,34 @@ budget that is not refused.
 
 def page(rows: dict[str, Any]) -> str:
     """Return the text of ``docs/zoo.md``."""
-    lines = [HEAD, f"| {COLUMNS} |", "|" + "---|" * (COLUMNS.count("|") + 1)]
+    lines = [HEAD, summary(rows), "", f"| {COLUMNS} |", "|" + "---|" * (COLUMNS.count("|") + 1)]
+    # Earlier rows have the memory of gradients alone.
+    earlier = [name for name, row in rows.items() if isinstance(row.get("temporaries"), list)]
     for name, row in rows.items():
+        if name in earlier:
+            continue
         if "error" in row:
             lines.append(f"| {name} | {row['error']} |" + " |" * COLUMNS.count("|"))
         else:
             lines.append(line(name, row))
+    if earlier:
+        lines += ["", "Not measured as whole steps yet:", f"{', '.join(earlier)}."]
     return "\n".join(lines) + "\n"
+
+
+def summary(rows: dict[str, Any]) -> str:
+    """Return a sentence on the memory of all steps with checkpoints, beside the plain ones."""
+    ratios = []
+    for row in rows.values():
+        if isinstance(row.get("temporaries"), dict):
+            for optimizer in OPTIMIZERS:
+                plain, *ours = lowest(row, optimizer)
+                ratios += [needed / plain for needed in ours]
+    median, most = statistics.median(ratios), max(ratios)
+    return (
+        f"{len(ratios)} steps with checkpoints, with SGD and with Adam, take {median:.2f} of the\n"
+        f"temporaries of the plain step in the median, and {most:.2f} at most."
+    )
 
 
 def lowest(row: dict[str, Any], optimizer: str) -> list[int]:
