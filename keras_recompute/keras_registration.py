@@ -16,12 +16,12 @@ _ANY_BACKEND = (
     "layers.time_slice",
     "models.model",
     "models.checkpoint_placement",
+    "models.layer_remat",
 )
 _TENSORFLOW = (
     "layers.recurrent",
     "layers.attention",
     "layers.checkpointed_layer",
-    "models.layer_remat",
 )
 _REGISTER = {
     "tensorflow": (*_ANY_BACKEND, *_TENSORFLOW),

@@ -25,7 +25,7 @@ FEATURES = {
     "RecomputationCheckpoint": _ALL,
     "TimeSlice": _ALL,
     "checkpointed": _ALL,
-    "checkpointed(layers=)": (TENSORFLOW,),
+    "checkpointed(layers=)": _ALL,
     "checkpointed(sample=)": (TENSORFLOW,),
     "Model.recomputation_levels": (TENSORFLOW,),
     "Model.scan_layers": (TENSORFLOW,),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
@@ -17,12 +17,15 @@ from ..seams.keras.training import has_own_train_step
 from .call_graph import Call, Graph, checkpoints_in, operations_of, read_graph
 from .checkpoint_placement import PlacedModel, extended_placement, with_placement
 from .cut_points import evenly_spaced_cuts
+from .layer_remat import (
+    LayerSelector,
+    require_whole,
+    select_layers,
+    with_recomputed_layers,
+)
 from .model import Model
 from .new_heads import watch_for_new_heads
 from .submodel_inlining import InputAdapter, inline_submodels, runs_its_graph
-
-if TYPE_CHECKING:
-    from .layer_remat import LayerSelector
 
 
 def checkpointed(
@@ -261,27 +264,29 @@ def check_trainable(model: keras.Model) -> None:
 
 
 def _with_layers(model: Any, layers: LayerSelector, sample: Any) -> Any:
-    require("checkpointed(layers=)")
-    from .layer_remat import select_layers, with_recomputed_layers
-    from .sampled_steps import batch_of, build_on, require_whole, warn_unless_blocks_save
-
     if not isinstance(model, keras.Model):
         raise InvalidArgumentError(
             f"{model!r} is not a Keras model: give the model whose layers are to be recomputed"
         )
-    batch = None if sample is None else batch_of(sample)
-    if batch is not None:
-        build_on(model, batch)
+    if sample is None:
+        return _with_recomputed_layers(model, layers)
+    from .sampled_steps import batch_of, build_on, warn_unless_blocks_save
+
+    batch = batch_of(sample)
+    build_on(model, batch)
+    new = _with_recomputed_layers(model, layers)
+    warn_unless_blocks_save(model, new._keras_recompute_blocks, batch)
+    return new
+
+
+def _with_recomputed_layers(model: Any, layers: LayerSelector) -> Any:
     if isinstance(model, keras.Sequential):
         model = functional_model(model)
     if not model.built and not layers_in(model, include_self=False):
         require_whole(model, ())
     found = select_layers(model, layers)
     require_whole(model, found)
-    new = with_recomputed_layers(model, found)
-    if batch is not None:
-        warn_unless_blocks_save(model, new._keras_recompute_blocks, batch)
-    return new
+    return with_recomputed_layers(model, found)
 
 
 def _names(at: Iterable[str]) -> list[str]:

@@ -15,34 +15,26 @@ import contextlib
 import difflib
 import fnmatch
 import functools
-import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Union
 
 import keras
 
-from ..engine.checkpoint import checkpoint
-from ..engine.diagnostics import saves_memory
-from ..engine.gradient_demand import gradient_may_be_asked
-from ..engine.partition import Partition
-from ..engine.policies import save_replay_sources
 from ..errors import InvalidArgumentError
-from ..layers.checkpointed_layer import CheckpointedLayer
+from ..keras_backend.gradient_demand import gradient_may_be_asked
 from ..layers.mixed_class import SAVED_AS, SavedAsPlain, class_config, original_class
-from ..layers.time_sections import section_recurrent_layers
 from ..seams.keras.graph import CloneObserver, Functional
-from ..seams.keras.layers import add_losses, layers_in
+from ..seams.keras.layers import layers_in
+from ..seams.keras.training import has_own_train_step
 from ..user_code import warn_user
 from .clone_mapping import counterparts
-from .masks_and_losses import detach_losses
-from .replicated_training import ReplicatedTraining
+from .section_runner import TrainedModel, recomputed_call, recomputes_itself
 from .shared_copy import copy_sharing_weights
 
 LayerSelector = Union[type, str, Callable[[keras.layers.Layer], bool], Sequence[Union[type, str]]]
 # An attribute of a clone's outputs, since Keras hands over nothing else.
 _CLONED = "_keras_recompute_blocks"
-_numbers = itertools.count()
 # What Keras runs of a layer.
 _METHODS = ("call", "quantized_call")
 
@@ -63,7 +55,7 @@ class RematLayers:
         self.is_advised = False
         self._calls = {}
         for layer in self.layers:
-            if isinstance(layer, CheckpointedLayer):
+            if recomputes_itself(layer):
                 continue
             for name in _METHODS:
                 self._calls[layer, name] = self._recomputed(layer, name)
@@ -107,22 +99,11 @@ class RematLayers:
 
     def _recomputed(self, layer: keras.layers.Layer, name: str) -> Callable[..., Any]:
         plain = getattr(layer, name)
-        inner = layers_in(layer)
 
-        def work(*args: Any, **kwargs: Any) -> Any:
-            # Left in the layers, losses would leave the function that is traced here.
-            return detach_losses(inner, lambda: plain(*args, **kwargs))
+        def note(saves_memory: bool) -> None:
+            self._saves[layer] = self._saves.get(layer, False) or saves_memory
 
-        work.__name__ = layer.name
-        # One code for each layer: the engine takes many functions of one code for one that is made
-        # at each call.
-        work.__code__ = work.__code__.replace(co_name=f"{layer.name} {next(_numbers)}")
-        recomputed = checkpoint(work, policy=save_replay_sources)
-
-        def note(part: Partition, *_: Any) -> None:
-            self._saves[layer] = self._saves.get(layer, False) or saves_memory(part)
-
-        recomputed.advise = note
+        recomputed = recomputed_call(layer, plain, note)
 
         @functools.wraps(plain)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -132,19 +113,15 @@ class RematLayers:
             # The layers inside are recomputed with it.
             self._here.is_active = False
             try:
-                with section_recurrent_layers():
-                    results, layer_numbers, losses = recomputed(*args, **kwargs)
+                return recomputed(*args, **kwargs)
             finally:
                 self._here.is_active = True
-            for n, loss in zip(layer_numbers, losses):
-                add_losses(inner[n], [loss])
-            return results
 
         return call
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class BlocksModel(SavedAsPlain, CloneObserver, ReplicatedTraining):
+class BlocksModel(SavedAsPlain, CloneObserver, TrainedModel):
     """A model that recomputes chosen layers, made of a model of another class.
 
     ``recomputed_layers`` names the layers. The configuration is that of the other model's class,
@@ -239,6 +216,25 @@ def with_recomputed_layers(model: keras.Model, layers: Sequence[keras.layers.Lay
     new._keras_recompute_blocks = RematLayers(layers)
     new.adopt_weights_strategy()
     return new
+
+
+def is_whole(layer: keras.layers.Layer) -> bool:
+    """Whether ``layer`` and the layers inside it have their weights."""
+    return all(each.built for each in layers_in(layer))
+
+
+def require_whole(model: keras.Model, layers: Sequence[keras.layers.Layer]) -> None:
+    """Raise InvalidArgumentError where ``layers`` of a ``model`` never called have no weights."""
+    if model.built or (layers and all(map(is_whole, layers))):
+        return
+    how = (
+        "Compile it as for fit, and give sample=, a batch as for fit"
+        if has_own_train_step(model)
+        else "Give sample=, a batch as for fit, or call it on data first"
+    )
+    raise InvalidArgumentError(
+        f"{model.name!r} is not built: its layers or weights are created when it first runs. {how}"
+    )
 
 
 def select_layers(model: keras.Model, layers: LayerSelector) -> list[keras.layers.Layer]:

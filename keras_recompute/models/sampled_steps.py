@@ -7,7 +7,6 @@ model is the step of the old one while these layers are active.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -21,7 +20,7 @@ from ..seams.keras.training import build_for_fit, has_own_train_step
 from ..sizes import format_bytes
 from ..user_code import warn_user
 from .input_specs import text_of_specs
-from .layer_remat import RematLayers
+from .layer_remat import RematLayers, is_whole
 from .step_peak import compiled_step
 from .trained_step import trained_step
 
@@ -47,25 +46,6 @@ def _spec(leaf: Any) -> tf.TensorSpec:
     dtype = tf.as_dtype(array.dtype)
     is_double = dtype.is_floating and not isinstance(leaf, tf.Tensor)
     return tf.TensorSpec(array.shape, keras.config.floatx() if is_double else dtype)
-
-
-def is_whole(layer: keras.layers.Layer) -> bool:
-    """Whether ``layer`` and the layers inside it have their weights."""
-    return all(each.built for each in layers_in(layer))
-
-
-def require_whole(model: keras.Model, layers: Sequence[keras.layers.Layer]) -> None:
-    """Raise InvalidArgumentError where ``layers`` of a ``model`` never called have no weights."""
-    if model.built or (layers and all(map(is_whole, layers))):
-        return
-    how = (
-        "Compile it as for fit, and give sample=, a batch as for fit"
-        if has_own_train_step(model)
-        else "Give sample=, a batch as for fit, or call it on data first"
-    )
-    raise InvalidArgumentError(
-        f"{model.name!r} is not built: its layers or weights are created when it first runs. {how}"
-    )
 
 
 def build_on(model: keras.Model, batch: Batch) -> None:

@@ -4,7 +4,8 @@ The interface of a ``SectionRunner``: ``plan`` is what the training pass runs. `
 the runs of a model that has its graph, and ``_replan`` makes its plan again. ``_prepared`` returns
 the model's ``call`` as it is to be called. ``_is_recomputed`` says whether a call on flat inputs
 goes by sections, and ``_run_sections`` does that. ``TrainedModel`` is a base class of all models
-that recompute, those of ``checkpointed(layers=)`` too.
+that recompute, those of ``checkpointed(layers=)`` too: ``recomputed_call`` makes the calls of their
+layers, and ``recomputes_itself`` says of a layer that it needs none.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ from ..keras_backend import TENSORFLOW, current_backend
 
 if TYPE_CHECKING or current_backend() == TENSORFLOW:
     from .replicated_training import ReplicatedTraining as TrainedModel
+    from .tensorflow_calls import recomputed_call, recomputes_itself
     from .tensorflow_sections import SectionRunner
 else:
-    from .stateless_sections import SectionRunner
+    from .stateless_sections import (
+        SectionRunner,
+        TrainedModel,
+        recomputed_call,
+        recomputes_itself,
+    )
 
-    TrainedModel = SectionRunner
-
-__all__ = ["SectionRunner", "TrainedModel"]
+__all__ = ["SectionRunner", "TrainedModel", "recomputed_call", "recomputes_itself"]

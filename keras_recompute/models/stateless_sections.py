@@ -40,6 +40,7 @@ else:
     from ..keras_backend import torch_remat as remat
 
 Arrays = Sequence[Any]
+_TENSOR = object()  # stands where a function returned a tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +81,14 @@ class SectionPlan:
         return named
 
 
-class SectionRunner:
+class TrainedModel:
+    """A base class of all models that recompute; it stands before the model's class."""
+
+    def adopt_weights_strategy(self) -> None:
+        """Do nothing: Keras distributes its models on these backends by itself."""
+
+
+class SectionRunner(TrainedModel):
     """A base class of ``Model``, before the model's class: it runs the sections of the graph."""
 
     _plan: SectionPlan | None = None
@@ -141,14 +149,16 @@ def values_of(variables: Sequence[Any]) -> list[Any]:
 
 @dataclass
 class _Structure:
-    """Which results of a section are what, as found when it was traced.
+    """Which results of a function are what, as found when it was run.
 
     Attributes:
+        outputs: The number of outputs, which come first.
         masked: Numbers of the outputs that have a mask.
         layer_numbers: Numbers of the layers that added a loss, one per loss.
         changed: Numbers of the variables that have new values.
     """
 
+    outputs: int = 0
     masked: tuple[int, ...] = ()
     layer_numbers: list[int] = field(default_factory=list)
     changed: list[int] = field(default_factory=list)
@@ -156,9 +166,73 @@ class _Structure:
 
 def _run_recomputed(section: Section, values: dict[Any, Any], name: str, model: Any) -> None:
     """Run a section that is recomputed, and add its outputs to ``values``."""
-    layers = _layers_of(section)
+
+    def function(*tensors: Any) -> list[Any]:
+        here = dict(zip(section.inputs, tensors))
+        for call in section.calls:
+            call.run(here)
+        return [here[key] for key in section.outputs]
+
+    inputs = [values[key] for key in section.inputs]
+    outputs = _recompute(function, inputs, _layers_of(section), name=name, model=model)
+    values.update(zip(section.outputs, outputs))
+
+
+def recomputes_itself(_: keras.layers.Layer) -> bool:
+    """Whether a layer is a ``kr.checkpoint`` of another one: there are none here."""
+    return False
+
+
+def recomputed_call(
+    layer: keras.layers.Layer, plain: Callable[..., Any], note: Callable[[bool], None]
+) -> Callable[..., Any]:
+    """Return ``plain``, a method of ``layer``, which is run again in the backward pass.
+
+    ``note`` is told that it saves memory, which is not known before here.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        leaves = keras.tree.flatten((args, kwargs))
+        numbers = [n for n, leaf in enumerate(leaves) if keras.ops.is_tensor(leaf)]
+        structure: list[Any] = []
+
+        def function(*tensors: Any) -> list[Any]:
+            given = list(leaves)
+            for number, tensor in zip(numbers, tensors):
+                given[number] = tensor
+            made_args, made_kwargs = keras.tree.pack_sequence_as((args, kwargs), given)
+            made = plain(*made_args, **made_kwargs)
+            structure[:] = [keras.tree.map_structure(_without_tensor, made)]
+            return list(filter(keras.ops.is_tensor, keras.tree.flatten(made)))
+
+        inputs = [leaves[number] for number in numbers]
+        made = iter(_recompute(function, inputs, layers_in(layer), name=layer.name, model=layer))
+        note(True)
+        return keras.tree.map_structure(
+            lambda leaf: next(made) if leaf is _TENSOR else leaf, structure[0]
+        )
+
+    return call
+
+
+def _without_tensor(leaf: Any) -> Any:
+    return _TENSOR if keras.ops.is_tensor(leaf) else leaf
+
+
+def _recompute(
+    function: Callable[..., list[Any]],
+    given: Arrays,
+    layers: Sequence[keras.layers.Layer],
+    *,
+    name: str,
+    model: Any,
+) -> list[Any]:
+    """Return ``function(*given)``, which is run again in the backward pass.
+
+    It calls ``layers``, with all nested ones among them, inside a call of ``model``.
+    """
     variables = variables_of(layers)
-    inputs, masked = append_masks([values[key] for key in section.inputs])
+    inputs, masked = append_masks(given)
     training, cast_to = current_training(), autocast_dtype()
     found = _Structure()
     count = len(variables)
@@ -166,21 +240,17 @@ def _run_recomputed(section: Section, values: dict[Any, Any], name: str, model: 
     replaying = remat.same_state(layers)
     runs = itertools.count()
 
-    def run(*given: Any) -> list[Any]:
-        scope = keras.StatelessScope(list(zip(variables, given[:count])), collect_losses=True)
+    def run(*tensors: Any) -> list[Any]:
+        scope = keras.StatelessScope(list(zip(variables, tensors[:count])), collect_losses=True)
         before = list(map(scope.get_current_value, variables))
-        tensors = given[count:]
-        attach_masks(tensors, masked, tensors[len(section.inputs) :])
-        here = dict(zip(section.inputs, tensors))
-
-        def work() -> list[Any]:
-            for call in section.calls:
-                call.run(here)
-            return [here[key] for key in section.outputs]
-
+        arguments, masks = tensors[count : count + len(given)], tensors[count + len(given) :]
+        attach_masks(arguments, masked, masks)
         state = replaying() if next(runs) else contextlib.nullcontext()
         with state, pass_training(training, model), autocast_to(cast_to), scope:
-            results, found.layer_numbers, losses = detach_losses(layers, work)
+            results, found.layer_numbers, losses = detach_losses(
+                layers, lambda: function(*arguments)
+            )
+        found.outputs = len(results)
         outputs, found.masked = append_masks(results)
         found.changed, changed = [], []
         after = map(scope.get_current_value, variables)
@@ -193,14 +263,14 @@ def _run_recomputed(section: Section, values: dict[Any, Any], name: str, model: 
     with remat.named_scope(forward_scope(name)):
         kept = list(map(_kept_until_replayed, variables, values_of(variables)))
         results = remat.recomputed(run, name=backward_scope(name))(*kept, *inputs)
-    ends = len(section.outputs) + len(found.masked)
-    outputs = results[: len(section.outputs)]
-    attach_masks(outputs, found.masked, results[len(section.outputs) : ends])
-    values.update(zip(section.outputs, outputs))
+    ends = found.outputs + len(found.masked)
+    outputs = list(results[: found.outputs])
+    attach_masks(outputs, found.masked, results[found.outputs : ends])
     for number, loss in zip(found.layer_numbers, results[ends:]):
         add_losses(layers[number], [loss])
     for number, new in zip(found.changed, results[ends + len(found.layer_numbers) :]):
         variables[number].assign(new)
+    return outputs
 
 
 def _kept_until_replayed(variable: Any, value: Any) -> Any:

@@ -103,8 +103,11 @@ def copy_without_constructor(model: keras.Model, new_class: Any, *, without: str
         Functional.__init__(new, model.input, model.output, name=model.name)
     else:
         keras.Model.__init__(new, name=model.name)
-    for name, value in list(vars(model).items()):
-        if name not in vars(new) and name not in TRAINING_STATE and not name.startswith(without):
+    # On PyTorch layers are modules, which keep layers in their attributes apart.
+    attributes = {**vars(model), **vars(model).get("_modules", {})}
+    known = {*vars(new), *vars(new).get("_modules", {}), *TRAINING_STATE}
+    for name, value in attributes.items():
+        if name not in known and not name.startswith(without):
             setattr(new, name, value)
     for name in _TRACKED:
         _track_as(getattr(model, name), getattr(new, name), new)
