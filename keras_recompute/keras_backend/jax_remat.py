@@ -44,6 +44,10 @@ def snapshot(value: jax.Array) -> jax.Array:
     return value
 
 
+def unshare(_: Any) -> None:
+    """Do nothing: an assignment to a variable gives it another array."""
+
+
 def recomputed(function: Function, *, name: str) -> Function:
     """Return ``function`` of arrays, whose intermediate values are made again for its gradient.
 
@@ -69,8 +73,11 @@ def _recomputed_in_branch(function: Function, name: str) -> Function:
 
 def _with_fence(function: Function, name: str) -> Function:
     """Return ``function``, which captures nothing, with its gradient behind the branch."""
+    differentiated: list[int] = []  # numbers of the values by which it is, as JAX says
 
     def forward(*given: Any) -> tuple[list[jax.Array], tuple[jax.Array, ...]]:
+        # Not by frozen weights and statistics: a branch would compute gradients that nobody reads.
+        differentiated[:] = [number for number, each in enumerate(given) if each.perturbed]
         values = tuple(each.value for each in given)
         return function(*values), values
 
@@ -80,7 +87,7 @@ def _with_fence(function: Function, name: str) -> Function:
         for number, gradient in enumerate(gradients):
             if not isinstance(gradient, jax.custom_derivatives.SymbolicZero):
                 asked.append(number)
-        floating = [n for n, value in enumerate(values) if is_differentiable(value)]
+        floating = [n for n in differentiated if is_differentiable(values[n])]
         found: list[Any] = [None] * len(values)
         if asked and floating:
             incoming = [gradients[number] for number in asked]

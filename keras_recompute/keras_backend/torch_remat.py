@@ -13,7 +13,10 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from ..seams.keras.layers import backend_variable
+
 Function = Callable[..., list[torch.Tensor]]
+_FEW = 65_536  # elements of a state that is copied for each section
 _PLAIN = (bool, int, float, complex, str, type(None))
 
 
@@ -69,8 +72,19 @@ def may_be_differentiated(values: Sequence[Any]) -> bool:
 
 
 def snapshot(value: torch.Tensor) -> torch.Tensor:
-    """Return ``value`` as it is now: Keras's variables are assigned in place."""
-    return value.detach().clone()
+    """Return ``value`` as it is now: Keras's variables are assigned in place.
+
+    A large one, such as a frozen weight, is not copied: it is ``unshare`` that keeps it.
+    """
+    # Not by detach(): later assignments would count as changes of what autograd saved.
+    return value.data.clone() if value.numel() <= _FEW else value.data
+
+
+def unshare(variable: Any) -> None:
+    """Give ``variable`` a storage of its own before it is assigned, apart from its snapshots."""
+    value = backend_variable(variable)
+    if value.numel() > _FEW:
+        value.data = value.data.clone()
 
 
 def recomputed(function: Function, *, name: str) -> Function:  # noqa: ARG001  # as on JAX

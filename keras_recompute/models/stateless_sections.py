@@ -269,6 +269,7 @@ def _recompute(
     for number, loss in zip(found.layer_numbers, results[ends:]):
         add_losses(layers[number], [loss])
     for number, new in zip(found.changed, results[ends + len(found.layer_numbers) :]):
+        remat.unshare(variables[number])
         variables[number].assign(new)
     return outputs
 

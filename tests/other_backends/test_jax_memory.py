@@ -113,3 +113,19 @@ def test_the_names_of_sections_are_in_the_program():
     text = jax.jit(jax.grad(loss)).lower(weights).compile().as_text()
     assert "recomputation.forward.section-0" in text
     assert "recomputation.backward.section-0" in text
+
+
+def test_no_gradient_of_frozen_weights_is_computed():
+    def section(x, weight, frozen):
+        return [jnp.tanh(x @ weight) @ frozen]
+
+    ours = recomputed(section, name="section")
+    x, weight, frozen = jnp.ones((4, 8)), jnp.ones((8, 16)), jnp.ones((16, 32))
+
+    def loss(weight):
+        return ours(x, weight, frozen)[0].sum()
+
+    text = str(jax.make_jaxpr(jax.grad(loss))(weight))
+    assert "f32[8,16]" in text
+    made = [line for line in text.splitlines() if "dot_general" in line and "f32[16,32] =" in line]
+    assert not made, made

@@ -157,7 +157,7 @@ def attach_mask(value: Any, mask: Any) -> None:
 
 
 def backend_variable(variable: Any) -> Any:
-    """Return the TensorFlow variable of a Keras variable."""
+    """Return the TensorFlow variable, or the parameter of PyTorch, of a Keras variable."""
     # The public ``value`` is a cast tensor in mixed precision.
     return variable._value
 
