@@ -129,11 +129,14 @@ def largest_difference(
 ) -> tuple[float, str]:
     before = keras.config.floatx()
     keras.config.set_floatx(dtype)
+    # Keras made the policy of layers from the type that came first.
+    keras.config.set_dtype_policy(dtype)
     try:
         plain = weights_after(build(recipe), recipe, optimizer, mode)
         ours = weights_after(checkpoint(build(recipe), recipe.way), recipe, optimizer, mode)
     finally:
         keras.config.set_floatx(before)
+        keras.config.set_dtype_policy(before)
     assert [a.shape for a in ours.values()] == [b.shape for b in plain.values()]
     pairs = zip(plain, ours.values(), plain.values())
     return max(
