@@ -11,11 +11,11 @@ from pathlib import Path
 
 from .errors import RecomputeWarning
 
-_LIBRARIES = ("tensorflow", "keras", "jax")
+_LIBRARIES = ("tensorflow", "keras", "jax", "torch")
 
 
 def is_of_user(filename: str) -> bool:
-    """Whether a file is neither of TensorFlow, Keras or JAX, nor of this package."""
+    """Whether a file belongs neither to Keras or one of its backends, nor to this package."""
     loaded = tuple(name for name in _LIBRARIES if name in sys.modules)
     return not filename.startswith((*_folders(loaded), "<frozen"))
 

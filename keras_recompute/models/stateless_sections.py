@@ -92,6 +92,7 @@ class SectionRunner(TrainedModel):
     """A base class of ``Model``, before the model's class: it runs the sections of the graph."""
 
     _plan: SectionPlan | None = None
+    _plan_as_noted: SectionPlan | None = None  # of calls without ``training``
 
     @property
     def _graph_to_cut(self) -> Graph:
@@ -99,10 +100,10 @@ class SectionRunner(TrainedModel):
         raise NotImplementedError
 
     def _start(self) -> None:
-        """Prepare nothing: what JAX compiles is traced by the caller, and nothing is kept here."""
+        """Prepare nothing: no compiled program is kept between calls."""
 
     def _replan(self) -> None:
-        self._plan = self._make_plan()
+        self._plan, self._plan_as_noted = self._make_plan(), None
         self.train_function = None
 
     @property
@@ -130,7 +131,9 @@ class SectionRunner(TrainedModel):
     def _run_sections(self, flat: Arrays) -> list[Any]:
         plan, training = self.plan, current_training()
         if training is None:
-            plan = self._plan_of(as_noted(self._graph_to_cut))
+            if self._plan_as_noted is None:
+                self._plan_as_noted = self._plan_of(as_noted(self._graph_to_cut))
+            plan = self._plan_as_noted
         values = dict(zip(plan.graph.inputs, flat))
         for name, section in plan.named_steps:
             if section.recomputed:
@@ -276,7 +279,7 @@ def _recompute(
 
 def _kept_until_replayed(variable: Any, value: Any) -> Any:
     """Return the ``value`` of a variable that a replay finds, whatever is assigned until then."""
-    # Weights are updated behind the backward pass.
+    # Weights are updated after the backward pass.
     return value if variable.trainable else remat.snapshot(value)
 
 
