@@ -15,9 +15,9 @@ Runs on stock TensorFlow (target xla), and beside the Poplar SDK on an IPU (ipu)
 (ipu-model).
 """
 
-from keras_recompute.example.data import SYMBOLS
-from keras_recompute.example.run import exit_process, run
 from keras_recompute.planning import section_lengths
+from lstm_example.data import SYMBOLS
+from lstm_example.run import exit_process, run
 
 
 def sections_of(steps, checkpoints):

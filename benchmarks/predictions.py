@@ -18,11 +18,11 @@ sys.path.insert(0, str(ROOT))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import recompute_lstm  # noqa: E402
-from keras_recompute.example.arguments import parse_arguments  # noqa: E402
-from keras_recompute.example.memory_check import predicted_bytes  # noqa: E402
-from keras_recompute.example.sequence_plans import SequencePlan, named_plans, plans_for  # noqa: E402
-from keras_recompute.example.session import Session  # noqa: E402
 from keras_recompute.sizes import format_bytes  # noqa: E402
+from lstm_example.arguments import parse_arguments  # noqa: E402
+from lstm_example.memory_check import predicted_bytes  # noqa: E402
+from lstm_example.sequence_plans import SequencePlan, named_plans, plans_for  # noqa: E402
+from lstm_example.session import Session  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "predictions.json"
 FIGURE = ROOT / "static" / "LSTM_levels.png"

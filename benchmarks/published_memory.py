@@ -19,10 +19,10 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
 from readme_table import replace_table  # noqa: E402
 
-from keras_recompute.example.arguments import parse_arguments  # noqa: E402
 from keras_recompute.liveness import compile_program  # noqa: E402
 from keras_recompute.report import comparison_figure  # noqa: E402
 from keras_recompute.sizes import format_bytes  # noqa: E402
+from lstm_example.arguments import parse_arguments  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "published_memory.json"
 CHECKPOINTS = 0, 7

@@ -28,7 +28,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
-from keras_recompute.example.saves import last_save  # noqa: E402
+from lstm_example.saves import last_save  # noqa: E402
 
 RESULTS, FIGURE = ROOT / "benchmarks" / "results" / "text.json", ROOT / "static" / "text.png"
 OPTIONS = (

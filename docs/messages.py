@@ -1,4 +1,4 @@
-"""Print all that the package says to its users, to be read in one go.
+"""Print all that the package and its example say to their users, to be read in one go.
 
 ``python3 docs/messages.py`` reads the syntax trees and prints, for each room, the errors that are
 raised, the warnings, the help of command lines, and other sentences, with file and line.
@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1] / "keras_recompute"
-FILES = sorted(PACKAGE.rglob("*.py"))
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE, EXAMPLE = ROOT / "keras_recompute", ROOT / "lstm_example"
+FILES = [*sorted(PACKAGE.rglob("*.py")), *sorted(EXAMPLE.rglob("*.py"))]
 FEWEST_WORDS = 4  # of a string that no call marks as a message
 # Parts of the names of calls, and what a string in them is.
 KINDS = (("Error", "error"), ("Warning", "warning"), ("warn", "warning"), ("print", "print"))
@@ -36,11 +37,16 @@ class Message:
 
     @property
     def room(self) -> str:
-        """The folder or the file directly in the package."""
-        return self.file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        """The folder or the file directly in the package; the example is a room too."""
+        return place_of(self.file).parts[0].removesuffix(".py")
 
     def __str__(self) -> str:
-        return f"{self.file.relative_to(PACKAGE)}:{self.line} {self.kind}: {self.text}"
+        return f"{place_of(self.file)}:{self.line} {self.kind}: {self.text}"
+
+
+def place_of(file: Path) -> Path:
+    """Return the path of a file in the package, and of the example's in the repository."""
+    return file.relative_to(PACKAGE if PACKAGE in file.parents else ROOT)
 
 
 def text_of(node: ast.expr) -> str | None:

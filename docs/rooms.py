@@ -34,7 +34,7 @@ def imports(file: Path) -> list[tuple[ast.stmt, str]]:
     Statements inside functions count too.
     """
     here = module_name(file)
-    package = here if file.name == "__init__.py" else here.rpartition(".")[0]
+    package = here if file.stem == "__init__" else here.rpartition(".")[0]
     found: list[tuple[ast.stmt, str]] = []
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

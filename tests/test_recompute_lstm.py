@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import recompute_lstm
-from keras_recompute.example.arguments import parse_arguments
-from keras_recompute.example.memory_check import predicted_bytes
-from keras_recompute.example.program_needs import needed_bytes
-from keras_recompute.example.sequence_plans import SequencePlan, named_plans, plans_for
-from keras_recompute.example.session import Session
+from lstm_example.arguments import parse_arguments
+from lstm_example.memory_check import predicted_bytes
+from lstm_example.program_needs import needed_bytes
+from lstm_example.sequence_plans import SequencePlan, named_plans, plans_for
+from lstm_example.session import Session
 
 ROOT = Path(__file__).parent.parent
 MIB = 2**20

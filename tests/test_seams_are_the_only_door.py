@@ -1,7 +1,7 @@
 """Private names of TensorFlow and Keras are touched in ``keras_recompute.seams`` and nowhere else.
 
-Read from the AST of every file of the package, of the script and of the benchmarks. A private name
-is
+Read from the AST of every file of the package, of the example and of the benchmarks. A private
+name is
 
 * an import from a package of theirs that is not public, and ``tf.__internal__``;
 * an attribute with one leading underscore, of any object, that no file of ours defines; one that a
@@ -37,7 +37,7 @@ from keras_recompute.models.layer_remat import BlocksModel
 ROOT = Path(__file__).parents[1]
 SEAMS = ROOT / "keras_recompute" / "seams"
 INSIDE = sorted(SEAMS.rglob("*.py"))
-FOLDERS = (ROOT / "keras_recompute", ROOT / "benchmarks")
+FOLDERS = (ROOT / "keras_recompute", ROOT / "lstm_example", ROOT / "benchmarks")
 OUTSIDE = sorted(
     {*ROOT.glob("*.py"), *(file for folder in FOLDERS for file in folder.rglob("*.py"))} - {*INSIDE}
 )

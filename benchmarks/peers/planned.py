@@ -14,9 +14,9 @@ from dataclasses import replace
 from workloads import Workload
 
 import keras_recompute as kr
-from keras_recompute.example.sequence_plans import SequencePlan, plans_for
 from keras_recompute.planning import BudgetTooSmallError, predicted_peak_bytes
 from keras_recompute.planning.compile_search import first_within_budget
+from lstm_example.sequence_plans import SequencePlan, plans_for
 
 from . import Peer
 from .ours import model, trained

@@ -15,12 +15,12 @@ import tensorflow as tf
 
 import keras_recompute as kr
 import recompute_lstm
-from keras_recompute.example.arguments import parse_arguments
-from keras_recompute.example.memory_check import predicted_bytes
-from keras_recompute.example.sequence_plans import SequencePlan, plans_for
 from keras_recompute.liveness import profile
 from keras_recompute.planning import Chain, mixed_plan, simulate
 from keras_recompute.sizes import format_bytes
+from lstm_example.arguments import parse_arguments
+from lstm_example.memory_check import predicted_bytes
+from lstm_example.sequence_plans import SequencePlan, plans_for
 
 PAGE = Path(__file__).parents[2] / "docs" / "choosing.md"
 TEXT = PAGE.read_text()

@@ -1,6 +1,6 @@
 """The words of the code: names of modules, first sentences, phrases, and dense statements.
 
-They are held for the rooms in ``ROOMS``, which are all rooms of the package.
+They are held for the rooms in ``ROOMS``, which are all rooms of the package, and for the example.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2] / "keras_recompute"
+ROOT = Path(__file__).parents[2]
+PACKAGE, EXAMPLE = ROOT / "keras_recompute", "lstm_example"
 # '' are the modules directly in the package.
 ROOMS = (
-    *("", "compat", "distribute", "engine", "example", "ipu"),
-    *("layers", "liveness", "models", "planning", "report", "seams"),
+    *("", "compat", "distribute", "engine", "ipu", "layers"),
+    *("liveness", "models", "planning", "report", "seams", EXAMPLE),
 )
 WORDS_AT_MOST = 25
 # Names that were replaced by nouns of the field: see the history of the module in their place.
@@ -29,7 +30,7 @@ REPLACED = {
     "frozen gradient higher joint kinds left_behind levels listing loop_pair loop_roles lower "
     "marks nest offload once origin outline pieces poolings products programs splice split "
     "stateless undifferentiable windows writing",
-    "example": "choosing generating log outputs plans resuming room stopping sweep workers",
+    EXAMPLE: "choosing generating log outputs plans resuming room stopping sweep workers",
     "ipu": "absent accumulate children dealing entered extension keras2_ways programs "
     "refused_on_use replicas spread unsupported workers",
     "layers": "by_hand same_class",
@@ -53,6 +54,8 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 def files_of(room: str) -> list[Path]:
     """Return the files of a room."""
+    if room == EXAMPLE:
+        return sorted((ROOT / EXAMPLE).rglob("*.py"))
     return sorted((PACKAGE / room).rglob("*.py") if room else PACKAGE.glob("*.py"))
 
 
@@ -60,8 +63,8 @@ FILES = [file for room in ROOMS for file in files_of(room)]
 
 
 def name_of(file: Path) -> str:
-    """Return the path of ``file`` in the package."""
-    return file.relative_to(PACKAGE).as_posix()
+    """Return the path of ``file`` in the repository."""
+    return file.relative_to(ROOT).as_posix()
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[str, str]]:

@@ -6,10 +6,10 @@ Run as a program, it is what the tests end, and what they give no output and no 
 
 import time
 
-from keras_recompute.example import run as course
-from keras_recompute.example.sequence_plans import named_plans
-from keras_recompute.example.session import Session
 from keras_recompute.liveness import Buffer, Program, Step
+from lstm_example import run as course
+from lstm_example.sequence_plans import named_plans
+from lstm_example.session import Session
 
 PROGRAM = Program(
     "pretended",

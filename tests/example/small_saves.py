@@ -6,7 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from keras_recompute.example.saves import MODEL, OPTIMIZER, STATE, write_save
+from lstm_example.saves import MODEL, OPTIMIZER, STATE, write_save
 
 VERSIONS = {"python": "3.12.0", "tensorflow": "2.21.0", "keras": "3.15.0"}
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from keras_recompute.errors import DoesNotFitError, InvalidArgumentError
-from keras_recompute.example import memory_check
-from keras_recompute.example.arguments import parse_arguments
-from keras_recompute.example.data import feed_bytes
-from keras_recompute.example.memory_check import check_memory, predicted_bytes
-from keras_recompute.example.program_needs import bytes_needed, capacity_of, needed_bytes
-from keras_recompute.example.sequence_plans import SequencePlan
 from keras_recompute.liveness import Buffer, Program, Step
+from lstm_example import memory_check
+from lstm_example.arguments import parse_arguments
+from lstm_example.data import feed_bytes
+from lstm_example.memory_check import check_memory, predicted_bytes
+from lstm_example.program_needs import bytes_needed, capacity_of, needed_bytes
+from lstm_example.sequence_plans import SequencePlan
 
 ROOT = Path(__file__).parents[2]
 

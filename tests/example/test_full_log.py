@@ -12,10 +12,10 @@ from fake_training import PROGRAM
 from small_disks import fill, small_disk
 
 from keras_recompute.errors import InvalidArgumentError
-from keras_recompute.example import run as course
-from keras_recompute.example.arguments import parse_arguments
-from keras_recompute.example.event_log import Log, LogError, check_log
-from keras_recompute.example.memory_check import is_out_of_memory
+from lstm_example import run as course
+from lstm_example.arguments import parse_arguments
+from lstm_example.event_log import Log, LogError, check_log
+from lstm_example.memory_check import is_out_of_memory
 
 tf = pytest.importorskip("tensorflow")
 

@@ -12,10 +12,10 @@ import pytest
 
 import recompute_lstm
 from keras_recompute.errors import InvalidArgumentError
-from keras_recompute.example.arguments import LARGEST_SEED, parse_arguments
-from keras_recompute.example.data import find_text, make_dataset, validation_dataset
-from keras_recompute.example.network import _draw_byte
-from keras_recompute.example.sequence_plans import named_plans
+from lstm_example.arguments import LARGEST_SEED, parse_arguments
+from lstm_example.data import find_text, make_dataset, validation_dataset
+from lstm_example.network import _draw_byte
+from lstm_example.sequence_plans import named_plans
 
 LONG = "x" * 300
 
@@ -141,7 +141,7 @@ def test_numbers_of_checkpoints_that_are_proposed_are_possible():
 def test_an_open_place_is_no_trouble(tmp_path, monkeypatch):
     """A folder that is not there yet, and one in it, for each; nothing of the trial stays."""
     monkeypatch.chdir(tmp_path)
-    from keras_recompute.example.output_checks import check_outputs
+    from lstm_example.output_checks import check_outputs
 
     check_outputs(
         parse_arguments(

@@ -8,11 +8,11 @@ import pytest
 from fake_training import Pretended
 
 import recompute_lstm
-from keras_recompute.example import memory_check
-from keras_recompute.example import run as course
-from keras_recompute.example.data import data_bytes
-from keras_recompute.example.sequence_plans import named_plans
 from keras_recompute.liveness import local_device
+from lstm_example import memory_check
+from lstm_example import run as course
+from lstm_example.data import data_bytes
+from lstm_example.sequence_plans import named_plans
 
 MANY = "99999999999"
 

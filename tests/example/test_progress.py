@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import recompute_lstm
-from keras_recompute.example import event_log
-from keras_recompute.example.progress import Progress, describe_figures
+from lstm_example import event_log
+from lstm_example.progress import Progress, describe_figures
 
 ROOT = Path(__file__).parents[2]
 SMALL = "--seq-len 48 --units 8 --features 12 --batch-size 4 --gradient-accumulation 2 "

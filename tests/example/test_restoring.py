@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from keras_recompute.errors import InvalidArgumentError
-from keras_recompute.example.network import restore, sample_bytes
-from keras_recompute.example.save_names import MODEL, OPTIMIZER
-from keras_recompute.example.saves import Save
+from lstm_example.network import restore, sample_bytes
+from lstm_example.save_names import MODEL, OPTIMIZER
+from lstm_example.saves import Save
 
 keras = pytest.importorskip("keras")
 

@@ -14,8 +14,8 @@ from small_saves import small_save
 
 import recompute_lstm
 from keras_recompute.errors import InvalidArgumentError
-from keras_recompute.example import saves
-from keras_recompute.example.saves import MODEL, OPTIMIZER, STATE, SaveError, hold_folder, last_save
+from lstm_example import saves
+from lstm_example.saves import MODEL, OPTIMIZER, STATE, SaveError, hold_folder, last_save
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links and pipes as POSIX has them")
 
@@ -98,7 +98,7 @@ def test_a_lock_that_is_a_link_is_refused_and_its_target_stays(tmp_path, target)
 
 def test_workers_are_not_started_where_the_first_one_could_not_save(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
-        "keras_recompute.example.run.start_workers", lambda *_: pytest.fail("they are started")
+        "lstm_example.run.start_workers", lambda *_: pytest.fail("they are started")
     )
     (tmp_path / ".lock").symlink_to("somebody's")
     assert recompute_lstm.main(["--workers", "2", "--save", str(tmp_path)]) == 2

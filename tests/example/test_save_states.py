@@ -12,7 +12,7 @@ from small_saves import VERSIONS, as_0_2_0_wrote, change, small_save, state_of
 
 import recompute_lstm
 from keras_recompute.errors import InvalidArgumentError
-from keras_recompute.example.saves import MODEL, OPTIMIZER, STATE, last_save
+from lstm_example.saves import MODEL, OPTIMIZER, STATE, last_save
 
 NAN, INFINITY = float("nan"), float("inf")
 ROW = {"update": 1, "loss": 5.5, "trained_seconds": 1.0}

@@ -20,10 +20,10 @@ import pytest
 from small_saves import change, small_save, state_of
 
 import recompute_lstm
-from keras_recompute.example import saves
-from keras_recompute.example.arguments import parse_arguments
-from keras_recompute.example.data import find_text, validation_dataset
-from keras_recompute.example.saves import MODEL, OPTIMIZER, STATE, SaveError, last_save
+from lstm_example import saves
+from lstm_example.arguments import parse_arguments
+from lstm_example.data import find_text, validation_dataset
+from lstm_example.saves import MODEL, OPTIMIZER, STATE, SaveError, last_save
 
 SMALL = (
     "--seq-len 48 --units 8 --features 12 --batch-size 4 --gradient-accumulation 2 "

@@ -7,8 +7,8 @@ import pytest
 
 import recompute_lstm
 from keras_recompute.errors import RecomputeError
-from keras_recompute.example.data import find_text
-from keras_recompute.example.session import Session
+from lstm_example.data import find_text
+from lstm_example.session import Session
 
 
 def text_of(path, seq_len=3):
@@ -85,7 +85,7 @@ def test_a_seed_that_no_generator_takes_is_refused(capsys, seed):
 
 
 def test_the_largest_seed_is_taken():
-    from keras_recompute.example.arguments import parse_arguments
+    from lstm_example.arguments import parse_arguments
 
     np = pytest.importorskip("numpy")
     np.random.RandomState(parse_arguments(["--seed", str(2**32 - 1)], "").seed)

@@ -13,9 +13,9 @@ import pytest
 from keras_recompute import distribute
 from keras_recompute.distribute.launcher import _free_ports
 from keras_recompute.errors import InvalidArgumentError
-from keras_recompute.example import run as course
-from keras_recompute.example.arguments import parse_arguments
-from keras_recompute.example.worker_processes import join_cluster, start_workers
+from lstm_example import run as course
+from lstm_example.arguments import parse_arguments
+from lstm_example.worker_processes import join_cluster, start_workers
 
 ROOT = Path(__file__).parents[2]
 SMALL = "--seq-len 24 --units 4 --features 3 --batch-size 2 --steps-per-epoch 8 --epochs 2".split()

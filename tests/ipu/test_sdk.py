@@ -185,7 +185,7 @@ def test_the_suite_for_every_target_runs_beside_the_sdk(sdk, tmp_path):
 
 def test_auto_takes_the_ipu_and_xla_is_refused(sdk, tmp_path):
     ask = (
-        "from keras_recompute.example.arguments import choose_target as t; print(t('auto'), "
+        "from lstm_example.arguments import choose_target as t; print(t('auto'), "
         "t('ipu-model')); t('xla')"
     )
     code, output, errors, _ = sdk(tmp_path, "-c", ask)

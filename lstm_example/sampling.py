@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import codecs
 
-from ..errors import InvalidArgumentError
-from ..report.output import Output
-from ..startup_lines import load_tensorflow
+from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.report.output import Output
+from keras_recompute.startup_lines import load_tensorflow
+
 from .arguments import Options
 from .saves import last_save
 

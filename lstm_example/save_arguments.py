@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from ..command_line import number, path_to, whole_number
-from ..errors import InvalidArgumentError
+from keras_recompute.command_line import number, path_to, whole_number
+from keras_recompute.errors import InvalidArgumentError
 
 KEPT, LENGTH, TEMPERATURE = 3, 400, 0.8
 share_of_text = number("between 0 and 1", lambda found: 0 < found < 1)

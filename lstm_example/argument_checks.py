@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 
-from ..errors import InvalidArgumentError, TargetError
-from ..ipu import has_sdk
-from ..keras_backend import TENSORFLOW, current_backend
-from ..liveness.device_compilers import find_device
+from keras_recompute.errors import InvalidArgumentError, TargetError
+from keras_recompute.ipu import has_sdk
+from keras_recompute.keras_backend import TENSORFLOW, current_backend
+from keras_recompute.liveness.device_compilers import find_device
 
 AUTO = "auto"
 CHECKPOINTS = 7

@@ -13,11 +13,12 @@ import time
 from dataclasses import asdict
 from typing import Any, Callable, Iterator
 
-from ..liveness import Program
-from ..liveness.process import resident_bytes
-from ..report.output import print_error
-from ..sizes import format_bytes
-from ..startup_lines import load_tensorflow
+from keras_recompute.liveness import Program
+from keras_recompute.liveness.process import resident_bytes
+from keras_recompute.report.output import print_error
+from keras_recompute.sizes import format_bytes
+from keras_recompute.startup_lines import load_tensorflow
+
 from .arguments import Options
 from .data import Text, element_spec, make_dataset, validation_dataset
 from .divergence import require_finite
@@ -127,7 +128,7 @@ class Session:
         self.say("loading TensorFlow")
         tf = load_tensorflow(list_devices=self.options.target == "xla")
         if self.options.target == "xla":
-            from ..ipu import install
+            from keras_recompute.ipu import install
 
             install()
         self.tf = tf
@@ -161,7 +162,7 @@ class Session:
 
     def compile(self, plan: SequencePlan) -> Program:
         """Build the model for ``plan`` and compile its training program, without running it."""
-        from ..liveness import profile
+        from keras_recompute.liveness import profile
 
         self.build(plan)
         self.say(f"compiling the training program: {plan}")
@@ -244,7 +245,7 @@ class Session:
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
         """Measure the memory of an execution that does not compile, or of the only one."""
-        from ..liveness.local_device import measure_host_and_device
+        from keras_recompute.liveness.local_device import measure_host_and_device
 
         # The first execution compiles, which takes memory too.
         if self.measured or (not self.seconds and self.options.updates > 1):

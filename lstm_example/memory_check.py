@@ -11,10 +11,11 @@ import os
 import sys
 from dataclasses import replace
 
-from ..errors import InvalidArgumentError
-from ..liveness.local_device import machine_bytes
-from ..planning import predicted_peak_bytes
-from ..sizes import format_bytes
+from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.liveness.local_device import machine_bytes
+from keras_recompute.planning import predicted_peak_bytes
+from keras_recompute.sizes import format_bytes
+
 from .arguments import Options
 from .data import SYMBOLS, data_bytes, feed_bytes
 from .sequence_plans import SequencePlan, named_plans

@@ -14,9 +14,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Callable, ContextManager, NoReturn, Sequence
 
-from ..errors import DeviceError, InvalidArgumentError, RecomputeError, TargetError
-from ..liveness.device_compilers import find_device, require_compiler
-from ..report.output import Output, print_error, watch_output
+from keras_recompute.errors import DeviceError, InvalidArgumentError, RecomputeError, TargetError
+from keras_recompute.liveness.device_compilers import find_device, require_compiler
+from keras_recompute.report.output import Output, print_error, watch_output
+
 from .arguments import Options, parse_arguments
 from .data import Text, find_text
 from .event_log import check_log

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Iterable, Iterator
 
-from ..atomic_files import refuse_pipes_and_devices
-from ..errors import InvalidArgumentError, RecomputeError
+from keras_recompute.atomic_files import refuse_pipes_and_devices
+from keras_recompute.errors import InvalidArgumentError, RecomputeError
+
 from .arguments import LARGEST_SEED, Options
 
 SYMBOLS = 256  # values of a byte

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Callable
 
-from ..errors import InvalidArgumentError
-from ..planning import BudgetTooSmallError
-from ..planning.compile_search import first_within_budget
-from ..sizes import format_bytes
+from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.planning import BudgetTooSmallError
+from keras_recompute.planning.compile_search import first_within_budget
+from keras_recompute.sizes import format_bytes
+
 from .arguments import Options
 from .memory_check import predicted_bytes
 from .sequence_plans import SequencePlan, plans_for

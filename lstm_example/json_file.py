@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..atomic_files import atomic_write
-from ..errors import ReportError
+from keras_recompute.atomic_files import atomic_write
+from keras_recompute.errors import ReportError
 
 
 def write_figures(figures: dict[str, Any], path: Path) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from ..planning import section_lengths
-from ..planning.nested_sections import equal_groups
+from keras_recompute.planning import section_lengths
+from keras_recompute.planning.nested_sections import equal_groups
+
 from .arguments import Options
 
 # More levels gain nothing, and more sections take minutes to build.

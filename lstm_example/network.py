@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Iterator
 
-from ..errors import InvalidArgumentError
+from keras_recompute.errors import InvalidArgumentError
+
 from .arguments import Options
 from .data import SYMBOLS
 from .saves import MODEL, OPTIMIZER, Save

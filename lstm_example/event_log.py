@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Iterator
 
-from ..atomic_files import check_atomic_write
-from ..errors import InvalidArgumentError, RecomputeError
-from ..liveness import Program
+from keras_recompute.atomic_files import check_atomic_write
+from keras_recompute.errors import InvalidArgumentError, RecomputeError
+from keras_recompute.liveness import Program
 
 
 def check_log(folder: Path) -> None:
@@ -59,7 +59,7 @@ class Log:
 
     def add_program(self, done: int, program: Program) -> None:
         """Add the memory of ``program`` as a scalar and an image. Raises LogError."""
-        from ..report import liveness_figure
+        from keras_recompute.report import liveness_figure
 
         with self._failures_named(), tempfile.TemporaryDirectory() as folder:
             liveness_figure(program, Path(folder) / "liveness.png")

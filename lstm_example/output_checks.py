@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..atomic_files import FILE, FOLDER, check_atomic_write, file_kind
-from ..errors import InvalidArgumentError, ReportError
-from ..report.files import FIGURE_NAME, JSON_NAME, SERIALIZED_NAME
-from ..report.optional_imports import DRAWING, check_installed
-from ..report.page import PAGE_NAME
-from ..report.sweep import SWEEP_NAMES
+from keras_recompute.atomic_files import FILE, FOLDER, check_atomic_write, file_kind
+from keras_recompute.errors import InvalidArgumentError, ReportError
+from keras_recompute.report.files import FIGURE_NAME, JSON_NAME, SERIALIZED_NAME
+from keras_recompute.report.optional_imports import DRAWING, check_installed
+from keras_recompute.report.page import PAGE_NAME
+from keras_recompute.report.sweep import SWEEP_NAMES
+
 from .arguments import Options
 from .save_names import PARTIAL, is_taken, name_of_save
 

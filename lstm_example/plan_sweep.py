@@ -7,10 +7,11 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from ..planning.compile_search import largest_within_budget
-from ..report.output import print_error
-from ..report.sweep import SweepRow, sweep_table, write_sweep
-from ..sizes import format_bytes
+from keras_recompute.planning.compile_search import largest_within_budget
+from keras_recompute.report.output import print_error
+from keras_recompute.report.sweep import SweepRow, sweep_table, write_sweep
+from keras_recompute.sizes import format_bytes
+
 from .arguments import Options
 from .data import Text
 from .memory_check import predicted_bytes

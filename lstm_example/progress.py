@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..sizes import format_bytes
+from keras_recompute.sizes import format_bytes
 
 
 class Progress:

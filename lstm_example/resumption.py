@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import InvalidArgumentError
+from keras_recompute.errors import InvalidArgumentError
+
 from .arguments import Options
 from .data import Text
 from .saves import Save, last_save

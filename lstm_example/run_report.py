@@ -9,8 +9,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..liveness import Program
-from ..sizes import format_bytes
+from keras_recompute.liveness import Program
+from keras_recompute.sizes import format_bytes
+
 from .memory_check import predicted_bytes
 from .program_needs import capacity_of, needed_bytes
 from .sequence_plans import SequencePlan
@@ -49,7 +50,7 @@ def print_run(session: Any) -> None:
 
 
 def _print_memory(session: Any, program: Program, plan: SequencePlan) -> None:
-    from ..report import memory_rows, print_liveness, print_memory
+    from keras_recompute.report import memory_rows, print_liveness, print_memory
 
     print_liveness(program)
     measured = session.measured or MeasuredMemory()
@@ -75,7 +76,7 @@ def _print_peak(options: Any, program: Program) -> None:
 
 
 def _write_report(options: Any, program: Program, plan: SequencePlan) -> None:
-    from ..report import write_report
+    from keras_recompute.report import write_report
 
     recomputes = str(plan) if plan.recompute else "without recomputation"
     where = f", on {capacity_of(options)[1]}" if options.device else ""

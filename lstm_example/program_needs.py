@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Callable
 
-from ..errors import DoesNotFitError
-from ..liveness import Program
-from ..liveness.device_compilers import find_device
+from keras_recompute.errors import DoesNotFitError
+from keras_recompute.liveness import Program
+from keras_recompute.liveness.device_compilers import find_device
+
 from .arguments import Options
 
 _IPU_BYTES = 1472 * 624 * 1024  # the memory of one Mk2 IPU: tiles x KiB per tile

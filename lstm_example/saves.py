@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
-from ..atomic_files import FILE, file_kind, read_whole, refuse_pipes_and_devices
-from ..errors import InvalidArgumentError, RecomputeError, ReportError
-from ..report.output import print_error
+from keras_recompute.atomic_files import FILE, file_kind, read_whole, refuse_pipes_and_devices
+from keras_recompute.errors import InvalidArgumentError, RecomputeError, ReportError
+from keras_recompute.report.output import print_error
+
 from .save_names import LOCK, MODEL, OPTIMIZER, PARTIAL, SAVE, STATE, name_of_save
 from .save_removal import remove_save, remove_unfinished
 from .save_state import DamagedStateError, NewerStateError, decode_state, encode_state

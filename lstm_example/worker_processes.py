@@ -8,13 +8,14 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
-from ..startup_lines import hide_startup_lines, load_tensorflow
+from keras_recompute.startup_lines import hide_startup_lines, load_tensorflow
+
 from .argument_checks import AUTO, check_workers
 from .arguments import Options
 from .data import Text
 
 if TYPE_CHECKING:
-    from ..distribute.cluster import Cluster
+    from keras_recompute.distribute.cluster import Cluster
 
 # Options that may differ between workers: where the first one writes, and what it prints.
 _MAY_DIFFER = (
@@ -69,7 +70,7 @@ def join_cluster(options: Options, text: Text | None) -> Iterator[WorkerShare]:
     if not options.distribute:
         yield ALONE
         return
-    from ..distribute import join
+    from keras_recompute.distribute import join
 
     cluster = _find_cluster()
     workers = len(cluster.addresses)
@@ -96,7 +97,7 @@ def writes_files(options: Options) -> bool:
 
 def _find_cluster() -> Cluster:
     """Return the cluster of the environment, whose resolver loads TensorFlow."""
-    from ..distribute.cluster import find_cluster
+    from keras_recompute.distribute.cluster import find_cluster
 
     with hide_startup_lines():
         cluster = find_cluster()
@@ -106,7 +107,7 @@ def _find_cluster() -> Cluster:
 
 def start_workers(script: str, argv: Sequence[str], options: Options) -> int:
     """Run ``script`` with the command line ``argv`` in several processes; return the exit code."""
-    from ..distribute import launch
+    from keras_recompute.distribute import launch
 
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--workers")

@@ -6,8 +6,8 @@ import json
 import os
 from pathlib import Path
 
-from ..errors import InvalidArgumentError, ReportError
-from ..liveness import Program, read_popvision
+from keras_recompute.errors import InvalidArgumentError, ReportError
+from keras_recompute.liveness import Program, read_popvision
 
 VARIABLE = "POPLAR_ENGINE_OPTIONS"
 

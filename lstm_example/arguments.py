@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Sequence
 
-from ..command_line import Parser, path_to, positive_number, whole_number, wrong
-from ..errors import InvalidArgumentError
-from ..sizes import parse_bytes
+from keras_recompute.command_line import Parser, path_to, positive_number, whole_number, wrong
+from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.sizes import parse_bytes
+
 from .argument_checks import (
     AUTO,
     CHECKPOINTS,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ..errors import RecomputeError
+from keras_recompute.errors import RecomputeError
+
 from .arguments import Options
 
 
