@@ -64,15 +64,7 @@ class XlaUnsupportedError(UnsupportedError):
 
 
 class InvalidPlanError(RecomputeError, ValueError):
-    """A plan breaks a rule of the machine that is to run it.
-
-    Examples:
-        >>> chain = kr.planning.Chain.homogeneous(2, state_bytes=1, activation_bytes=1)
-        >>> kr.planning.simulate(chain, [])
-        Traceback (most recent call last):
-            ...
-        keras_recompute.errors.InvalidPlanError: the end of the plan: step 1 has not run ...
-    """
+    """Raised up to version 0.2 by a simulator of plans; kept for programs that catch it."""
 
 
 class InvalidProgramError(RecomputeError, RuntimeError):

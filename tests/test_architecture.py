@@ -106,7 +106,6 @@ MAY_IMPORT = {
 }
 # The same for the folders of a room; '' are the files beside them, without its doors.
 PARTS_MAY_IMPORT = {
-    "planning": {"": set(), "oracles": {""}},
     "ipu": {
         "subprocess_hook": set(),
         "configuration": set(),

@@ -3,8 +3,8 @@
 The layers of a model in running order are a chain of steps, cut wherever all earlier calls lead to
 one layer. Each step has the bytes that cross its border, the bytes that its backward pass needs and
 its cost, all measured by ``layer_cost``. A Model replays each section but the last once. So the
-best such sections within the budget are taken, exactly: ``planning.single_replay``.
-``optimal_plan`` would replay steps more often in less memory, which no Model does.
+best such sections within the budget are taken, exactly: ``planning.single_replay``. To replay
+steps more often would need less memory, but no Model does.
 
 A weight is updated as soon as its gradient is there (``engine.update_order``). So the gradients of
 one section are alive at a time, which counts against sections with many weights. Where updates need

@@ -12,12 +12,12 @@ class BudgetTooSmallError(InvalidArgumentError):
     """No plan fits the budget; ``smallest_budget_bytes`` is the smallest budget that a plan fits.
 
     Examples:
-        >>> chain = kr.planning.Chain.homogeneous(10, state_bytes=1, activation_bytes=5)
+        >>> inputs = keras.Input((4,), batch_size=1)
         >>> try:
-        ...     kr.planning.mixed_plan(chain, budget_bytes=4)
+        ...     kr.plan(keras.Model(inputs, keras.layers.Dense(4)(inputs)), memory_budget=4)
         ... except kr.planning.BudgetTooSmallError as error:
-        ...     print(error.smallest_budget_bytes)
-        6
+        ...     print(error.budget_bytes)
+        4
     """
 
     def __init__(self, what: str, *, budget_bytes: int, smallest_budget_bytes: int) -> None:

@@ -9,19 +9,16 @@ bytes as possible. With S(0) = 0,
 With ``weight_gradient_bytes``, as in a compiled program, two things stay until a section has run
 backward: its input, beside its activations, and the gradients of its weights.
 
-Exact and optimal among plans of sections that are each kept whole. It complements the Pareto
-frontier, which looks at few positions of a long chain. It finds no plan where the budget forces
-steps to run three times.
+Exact and optimal among plans of sections that are each kept whole. For equal steps it is the
+optimum of all plans wherever it finds one: where the budget forces no step to run three times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from .actions import Action
 from .budget import bisect_smallest
 from .chain import Chain
-from .segments import KeepFirst, Split, Whole, unfold
 
 
 def single_replay_sections(
@@ -103,18 +100,3 @@ def smallest_room_bytes(
         return sections is not None and replay_seconds(chain, sections) <= seconds
 
     return bisect_smallest(room_bytes, suffices)
-
-
-def section_actions(steps: int, sections: tuple[int, ...]) -> Iterator[Action]:
-    """Yield the actions that keep the last section as it first runs and replay the others.
-
-    ``sections`` holds the first step of each.
-    """
-    ends: list[int] = [*sections[1:], steps]
-
-    def decide(begin: int, end: int, section: int) -> Whole | KeepFirst[int] | Split[int]:
-        if end == ends[section]:
-            return Whole()
-        return Split(ends[section] - begin, before=section, after=section + 1)
-
-    return unfold(steps, 0, decide)

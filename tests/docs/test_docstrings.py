@@ -18,12 +18,12 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 WITHOUT = {
     # A defect of the engine, a device that a machine may have
     *("InvalidProgramError", "TargetError"),
+    "InvalidPlanError",  # is not raised any more
     # in the examples of the functions that return them
     *(
         "SaveNames",
         "SaveAllButNames",
         "Either",
-        "Outcome",
         "MemoryRow",
         "MeasuredMemory",
         "CompiledProgram",
