@@ -32,8 +32,6 @@ POINTS = {
     "None",
     "stack_gradient": "tensors that a loop takes a share of in each turn, their gradients, target: "
     "the gradients",
-    "tail": "how many equal sections there are, with the one after the last checkpoint: True if "
-    "that one runs in their loop",
     "body": "a function that writes operations: one that writes them with less beside them",
 }
 

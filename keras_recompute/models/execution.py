@@ -23,7 +23,6 @@ from ..engine.policies import Policy, save_nothing, save_replay_sources
 from ..engine.section_scan import Carry, Scanned, StackedOutput, can_scan, section_spec
 from ..engine.slice_store import Dimension, dimensions
 from ..engine.sparse_gradients import is_gathered
-from ..engine.target import Target
 from ..engine.trace import trace
 from ..layers.time_sections import section_recurrent_layers
 from ..planning.nested_sections import equal_groups
@@ -45,16 +44,11 @@ _END = "end"
 
 @dataclass(frozen=True, eq=False)
 class ExecutionPlan:
-    """What a training pass runs, in order: single sections, and loops of equal ones.
-
-    ``with_last_in_loop`` are the steps with the section behind the last checkpoint in the loop of
-    the sections before it, if it can be there.
-    """
+    """What a training pass runs, in order: single sections, and loops of equal ones."""
 
     graph: Graph
     steps: tuple[Section | SectionLoop, ...]
     levels: int = 1
-    with_last_in_loop: tuple[Section | SectionLoop, ...] = ()
     keeps_results: bool = True
 
     @classmethod
@@ -82,26 +76,14 @@ class ExecutionPlan:
         sections = split_at_checkpoints(graph, replays_end=replays_end, keeps_results=keeps_results)
         known = Fingerprints()
         steps = find_loops(sections, graph, level=level, fingerprints=known)
-        longer: list[Section | SectionLoop] = []
-        if levels == 1 and not replays_end:
-            longer = _with_last_in_loop(steps, graph, level, known)
         if level is Level.SAME_STRUCTURE:
             steps = _with_inner_steps(steps, known)
-            longer = _with_inner_steps(longer, known)
-        return cls(graph, tuple(steps), levels, tuple(longer), keeps_results)
+        return cls(graph, tuple(steps), levels, keeps_results)
 
     @classmethod
     def without_recomputation(cls, graph: Graph) -> ExecutionPlan:
         """Return the plan that keeps every activation."""
         return cls(graph, as_one_section(graph))
-
-    def for_target(self, target: Target) -> ExecutionPlan:
-        """Return the plan as it runs on ``target``."""
-        steps = self.with_last_in_loop
-        counts = [len(step.sections) for step in steps if isinstance(step, SectionLoop)]
-        if not counts or not target.first("tail", counts[-1]):
-            return self
-        return replace(self, steps=steps, with_last_in_loop=())
 
     @property
     def recomputes(self) -> bool:
@@ -150,7 +132,7 @@ def execute(
 def _execute(
     plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: PartitionCache
 ) -> list[tf.Tensor]:
-    graph, plan = plan.graph, plan.for_target(target_now())
+    graph = plan.graph
     values: Values = dict(zip(graph.inputs, inputs))
     without_gradient = values_without_gradient(graph, inputs)
     whole = _Context(
@@ -208,33 +190,6 @@ def _with_inner_steps(
     steps: Sequence[Section | SectionLoop], known: Fingerprints
 ) -> list[Section | SectionLoop]:
     return [replace(step, inner_steps=inner_loops(step.graph, known)) for step in steps]
-
-
-def _with_last_in_loop(
-    steps: Sequence[Section | SectionLoop], graph: Graph, level: Level, known: Fingerprints
-) -> list[Section | SectionLoop]:
-    """Return ``steps`` with the section behind the last checkpoint in the loop before it.
-
-    The result is empty where that section is not equal to those of the loop. What gathers the
-    results of all sections comes behind, and is not replayed.
-    """
-    before = len(steps) - 2
-    loop = steps[before] if before >= 0 else None
-    if not isinstance(loop, SectionLoop) or not loop.recomputed:
-        return []
-    sections = split_at_checkpoints(graph, replays_end=True)
-    # All outputs count as kept, as they do where the last section is not replayed.
-    sections = tuple(replace(section, escaping=frozenset()) for section in sections)
-    found = find_loops(sections, graph, level=level, fingerprints=known)
-    longer, rest = found[before], found[before + 1 :]
-    if not isinstance(longer, SectionLoop) or len(longer.sections) != len(loop.sections) + 1:
-        return []
-    new_steps = found[: before + 1]
-    for step in rest:
-        if not isinstance(step, Section):
-            return []
-        new_steps.append(replace(step, recomputed=False))
-    return new_steps
 
 
 def _run_calls(step: Section | SectionLoop, context: _Context, name: str) -> None:

@@ -33,7 +33,6 @@ from .normalization import fuse_normalization_gradient
 from .pooling import rewrite_pooling
 from .prevent_constant_folding import runtime_broadcast, runtime_zeros
 from .prevent_cse import duplicate_matmul_operands
-from .rerolling import reroll_last_section
 from .scheduling import schedule_weight_gradients
 from .shared_kernels import share_slice_kernels
 from .sinking import sink_slice
@@ -119,9 +118,6 @@ PASSES = {
         Pass("shared_kernels", "stack_gradient", share_slice_kernels, (_XLA_CPU,),
              "what reads the gradient of one tensor of a stack is compiled once for all of "
              "them", _FIRST_STEP),
-        Pass("rerolling", "tail", reroll_last_section, (_XLA_TPU,),
-             "of many equal sections the one behind the last checkpoint runs in the loop of those "
-             "before it", _DEVICES),
         Pass("sinking", "slice", sink_slice, (_XLA, _TENSORFLOW),
              "what a loop reads a piece of is selected inside its body, not kept whole around "
              "it", _WORTH),

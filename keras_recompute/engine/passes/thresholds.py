@@ -21,10 +21,6 @@ MUCH_LARGER = 8
 # KiB for each operation.
 FOLDED_ELEMENTS = 4096
 
-# rerolling: among so many sections, with the last one, a replay more is little: at most a sixteenth
-# of a forward pass.
-REROLLED_SECTIONS = 16
-
 # unstacking: from so many elements per tensor on a choice is worth the operations that TensorFlow
 # writes down for it.
 UNSTACKED_ELEMENTS = 16384

@@ -51,4 +51,4 @@ def test_a_trace_takes_the_passes_of_the_device_that_it_is_for():
         "shared_kernels",
     }
     assert found[GPU] - of_all == {"barrier"}
-    assert found[TPU] - of_all == {"fence", "rerolling"}
+    assert found[TPU] - of_all == {"fence"}

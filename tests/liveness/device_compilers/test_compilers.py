@@ -15,7 +15,6 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
-from keras_recompute.engine.passes import leaving_out
 from keras_recompute.liveness.device_compilers import find_device
 from keras_recompute.liveness.device_compilers.compiler import PYTHON, versions_of
 from keras_recompute.models.step_peak import compiled_step
@@ -69,22 +68,6 @@ def test_a_training_step_is_compiled_for_each_device_and_every_byte_is_found(dev
     assert {"forward", "recompute", "backward", "update"} <= {step.phase for step in program.steps}
     if find_device(device).backend == "gpu":
         assert program.compiler_totals["branches_taken"] == 0
-
-
-@pytest.mark.long
-def test_a_tpu_holds_fewer_tables_of_pointers_where_the_last_section_runs_in_the_loop():
-    skip_without_compiler("v5e")
-
-    # Each on a boundary of 16 KiB; nothing else of so small a step is in the memory off the chip
-    def tables() -> int:
-        program = kr.liveness.profile(
-            network(16), tf.TensorSpec((8, 64, 16)), tf.TensorSpec((8, 64, 1)), device="v5e"
-        )
-        return program.compiler_totals["stated_temp_bytes"] // 2**14
-
-    rolled = tables()
-    with leaving_out("rerolling"):
-        assert rolled < tables()
 
 
 @pytest.mark.long
