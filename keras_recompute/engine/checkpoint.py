@@ -27,18 +27,16 @@ from ..seams.tensorflow.function_bodies import trace_bodies_within
 from ..seams.tensorflow.tensors import is_eager
 from .argument_checks import check_arguments, parameters_of
 from .arguments import Arguments, Results
+from .build import build
 from .call_signature import FlatCall, IdentityKey, flatten_call, is_known_here
 from .closures import Callee
 from .custom_vjp import ForwardModeError, in_vectorized_map
 from .dataflow import tensor_specs
 from .diagnostics import advise, check_names, warn_vectorized
-from .frozen_variables import frozen_ports
-from .joint_graph import join
-from .leaked_tensors import replace_leaked
 from .losses import Losses
 from .lowering import lower
 from .object_state import dependencies_of, stateful_objects
-from .partition import Partition, partition
+from .partition import Partition
 from .passes import target_now
 from .policies import Policy, save_nothing
 from .side_effects import ClosureSnapshot
@@ -265,10 +263,7 @@ class Checkpointed:
                 "return at least one"
             )
         check_names(self.policy, traced, name)
-        uses = callee_uses(callee, given)
-        replace_leaked(uses, traced.graph, name=name)
-        gradient_unused = frozen_ports(traced, uses)
-        part = partition(join(traced, gradient_unused=gradient_unused), self.policy)
+        part = build(traced, self.policy, name=name, owners=callee_uses(callee, given))
         self.advise(part, self.policy, name)
         return Built(part, results[0], losses, updates)
 

@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+# The size of a batch that is not known: Keras's own.
+ASSUMED_BATCH = 32
+
 T = TypeVar("T")
 Result = TypeVar("Result")
 
@@ -30,6 +33,12 @@ def tensor_specs(tensors: Iterable[Any]) -> list[tf.TensorSpec]:
 def pick(values: Sequence[Any] | Mapping[Any, Any], keys: Iterable[Any]) -> list[Any]:
     """Return the values with these ``keys``: numbers in a sequence, or the keys of a mapping."""
     return [values[key] for key in keys]
+
+
+def put(values: list[Any], numbers: Iterable[int], new: Iterable[Any]) -> None:
+    """Replace the ``values`` with these ``numbers`` by ``new`` ones."""
+    for number, value in zip(numbers, new):
+        values[number] = value
 
 
 def is_differentiable(tensor: tf.Tensor) -> bool:

@@ -16,7 +16,7 @@ from ..user_code import warn_user
 from .annotations import aliases, annotated_name, is_replay_source
 from .custom_vjp import is_checkpointed_call
 from .dataflow import makers, present, tensor_refs
-from .partition import Partition, partition
+from .partition import Partition
 from .policies import (
     Policy,
     SaveEverything,
@@ -55,7 +55,7 @@ def advise(part: Partition, policy: Policy, function: str) -> None:
     """Warn if the checkpoint of ``function`` saves no memory, or its policy matches no residual."""
     if isinstance(policy, SaveEverything):
         return
-    plain = partition(part.joint, save_everything)
+    plain = part.under(save_everything)
     if not saves_memory(part, plain):
         warn_user(
             f"the checkpoint of {function!r} saves no memory: its gradient reads "
@@ -63,7 +63,7 @@ def advise(part: Partition, policy: Policy, function: str) -> None:
         )
         return
     matches_by_design = isinstance(policy, (SaveNothing, SaveReplaySources))
-    nothing = partition(part.joint, SaveNothing())
+    nothing = part.under(SaveNothing())
     if not matches_by_design and tensor_refs(part.saved) == tensor_refs(nothing.saved):
         warn_user(
             f"policy {policy!r} matches no value that the gradient of {function!r} reads, so all "
@@ -79,7 +79,7 @@ def saves_memory(part: Partition, plain: Partition | None = None) -> bool:
     """
     if any(map(is_replay_source, itertools.chain(*map(aliases, part.saved)))):
         return True
-    plain = plain or partition(part.joint, save_everything)
+    plain = plain or part.under(save_everything)
     return bool(tensor_refs(plain.saved) - tensor_refs(part.saved))
 
 

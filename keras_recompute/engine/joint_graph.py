@@ -129,6 +129,12 @@ def join(trace: Trace, *, gradient_unused: Collection[int] = ()) -> JointGraph:
     return JointGraph(trace, output_gradients, gradients, added, reasons, unused)
 
 
+def without_gradients(trace: Trace) -> JointGraph:
+    """Return the joint graph of a function that is not differentiated, for inference."""
+    outputs, ports = (None,) * len(trace.outputs), (None,) * len(trace.differentiable)
+    return JointGraph(trace, outputs, ports, frozenset(), {})
+
+
 def _placeholder_like(output: tf.Tensor) -> tf.Tensor | None:
     """Return a placeholder for the gradient of ``output``; None if it cannot have one."""
     if not is_differentiable(output):

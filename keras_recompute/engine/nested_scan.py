@@ -17,8 +17,8 @@ from dataclasses import replace
 
 import tensorflow as tf
 
-from .joint_graph import join
-from .partition import Partition, partition
+from .build import build
+from .partition import Partition
 from .passes import target_now
 from .policies import save_nothing
 from .section_scan import (
@@ -90,11 +90,8 @@ def nested_scan(
     signature = [section_spec(argument, role) for argument, role in zip(arguments, group_roles)]
     # The loop around the groups stores these anyway, so a group need not replay them.
     stored = [n for n, r in enumerate(returned) if n < len(carried) or isinstance(r, StackedOutput)]
-    whole = partition(
-        join(trace(group, signature, target_now())), save_nothing, kept_by_caller=stored
-    )
-    whole.forward.check()
-    whole.backward.check()
+    traced = trace(group, signature, target_now())
+    whole = build(traced, save_nothing, name=name, kept_by_caller=stored)
     return scan_sections(
         whole,
         arguments,

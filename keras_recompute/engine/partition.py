@@ -125,6 +125,10 @@ class Partition:
             loops={},
         )
 
+    def under(self, policy: Policy | None) -> Partition:
+        """Return the partition of the same function by another ``policy``."""
+        return partition(self.joint, policy, kept_by_caller=self.kept_by_caller)
+
     @property
     def replayed(self) -> tuple[tf.Operation, ...]:
         """The forward operations that the backward program repeats."""

@@ -19,7 +19,7 @@ from .analysis import Analysis, analyze
 from .annotations import aliases, annotated_name
 from .dataflow import port_refs, tensor_refs
 from .diagnostics import advise_placement
-from .partition import Partition, partition
+from .partition import Partition
 from .policies import Decision, save_everything
 from .source_location import Source, source_of, static_shape, type_text
 
@@ -64,7 +64,7 @@ def residuals(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Residu
     """
     found = analyze(fn, args, kwargs)
     advise_placement(found.part, found.name)
-    plain = partition(found.part.joint, save_everything)
+    plain = found.part.under(save_everything)
     decisions = dict.fromkeys(map(_Ref, plain.saved), Decision.RECOMPUTE)
     for number, value in enumerate(found.part.saved):
         decisions[_Ref(value)] = (

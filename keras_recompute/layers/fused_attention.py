@@ -27,8 +27,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..engine.dataflow import ASSUMED_BATCH
 from ..engine.passes import target_now
-from ..engine.passes.thresholds import ASSUMED_BATCH
 from ..engine.slice_store import (
     Dimension,
     SliceStore,

@@ -25,10 +25,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ..engine.build import build
 from ..engine.custom_vjp import in_vectorized_map
-from ..engine.frozen_variables import frozen_ports
-from ..engine.joint_graph import join
-from ..engine.partition import Partition, partition
+from ..engine.partition import Partition
 from ..engine.passes import target_now
 from ..engine.policies import Policy, save_nothing
 from ..engine.section_scan import (
@@ -281,13 +280,9 @@ class _Recurrence:
         kept_by_caller: Sequence[int] = (),
     ) -> Partition:
         traced = trace(function, signature, target_now())
-        frozen = frozen_ports(traced, [self._layer])
-        part = partition(
-            join(traced, gradient_unused=frozen), policy, kept_by_caller=kept_by_caller
+        return build(
+            traced, policy, name=self._name, owners=[self._layer], kept_by_caller=kept_by_caller
         )
-        part.forward.check()
-        part.backward.check()
-        return part
 
     def _specs(self, carried: Sequence[tf.Tensor], length: int) -> list[tf.TensorSpec]:
         arguments = [*carried, *self._sequences]

@@ -11,13 +11,11 @@ from dataclasses import dataclass, replace
 import keras
 import tensorflow as tf
 
+from ..engine.build import build
 from ..engine.dataflow import tensor_specs
-from ..engine.frozen_variables import frozen_ports
-from ..engine.joint_graph import join
-from ..engine.leaked_tensors import replace_leaked
 from ..engine.lowering import lower
 from ..engine.nested_scan import nested_scan
-from ..engine.partition import Partition, partition
+from ..engine.partition import Partition
 from ..engine.passes import target_now
 from ..engine.policies import Policy, save_nothing, save_replay_sources
 from ..engine.section_scan import Carry, Scanned, StackedOutput, can_scan, section_spec
@@ -337,13 +335,13 @@ def _partition(
 
         return side_outputs.collect(run)
 
-    operations = operations_of(graph.calls)
     with sharing_changes(isomorphic):
-        traced = trace(section, signature, target_now())
-        replace_leaked(operations, traced.graph, name=name)
-    frozen = frozen_ports(traced, operations)
-    return partition(
-        join(traced, gradient_unused={*gradient_unused, *frozen}),
-        policy,
-        kept_by_caller=kept_by_caller,
-    ), side_outputs
+        part = build(
+            trace(section, signature, target_now()),
+            policy,
+            name=name,
+            owners=operations_of(graph.calls),
+            kept_by_caller=kept_by_caller,
+            gradient_unused=gradient_unused,
+        )
+    return part, side_outputs

@@ -32,10 +32,9 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from ..engine.annotations import alias_source
+from ..engine.build import build
 from ..engine.dataflow import port_refs, producers, tensor_refs
-from ..engine.joint_graph import join
 from ..engine.op_sets import CHEAP, CONVOLUTIONS, ELEMENTWISE, MATMULS, SHAPES, SOURCES, VIEWS
-from ..engine.partition import partition
 from ..engine.passes import target_now
 from ..engine.policies import save_everything
 from ..engine.trace import Trace, trace
@@ -130,7 +129,7 @@ def _layer_cost(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) 
         return list(map(values.__getitem__, call.outputs))
 
     traced, cuts = _traced_for_xla(run, signature)
-    part = partition(join(traced), save_everything)
+    part = build(traced, save_everything)
     arrays = _Arrays(traced, len(signature), str(call.operation.name))
     multiplied, read = _NeededArrays(), _NeededArrays()
     for operation in part.backward.operations:
@@ -154,7 +153,7 @@ def _layer_cost(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) 
         sources_in_section.append(found_in_section)
     kept = {**multiplied.kept, **read.kept}
     cut = _NeededArrays()
-    for tensor in partition(part.joint, None).saved:
+    for tensor in part.under(None).saved:
         arrays.add_array(tensor, cut)
     kept_in_section = min(kept, cut.kept, key=lambda held: sum(held.values()))
     if timed:

@@ -24,11 +24,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..engine.build import build
 from ..engine.dataflow import tensor_specs
-from ..engine.joint_graph import join
 from ..engine.lowering import lower
 from ..engine.op_sets import CONVOLUTIONS
-from ..engine.partition import partition
 from ..engine.passes import target_now
 from ..engine.policies import save_nothing
 from ..engine.trace import Trace, trace
@@ -99,7 +98,7 @@ def workspaces_of(
         return _turn(_floating(outputs), tensors[len(signature) :])
 
     def section(*tensors: tf.Tensor) -> list[tf.Tensor]:
-        part = partition(join(trace(turned, given, target_now())), save_nothing)
+        part = build(trace(turned, given, target_now()), save_nothing)
         return lower(part, list(tensors), name="workspace")
 
     def measured(called: Callable[..., Any]) -> Workspace:

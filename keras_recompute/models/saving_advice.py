@@ -10,7 +10,7 @@ from __future__ import annotations
 import keras
 
 from ..engine.diagnostics import saves_memory
-from ..engine.partition import Partition, partition
+from ..engine.partition import Partition
 from ..engine.passes import target_now
 from ..engine.policies import save_everything
 from ..sizes import format_bytes
@@ -93,6 +93,4 @@ def _trains(part: Partition) -> bool:
 
 def _saves(part: Partition) -> bool:
     # An output that is kept anyway is kept by the plain gradient as well.
-    return saves_memory(
-        part, partition(part.joint, save_everything, kept_by_caller=part.kept_by_caller)
-    )
+    return saves_memory(part, part.under(save_everything))

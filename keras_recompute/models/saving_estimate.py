@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..engine.partition import Partition, partition
+from ..engine.partition import Partition
 from ..engine.policies import save_everything
 from .partition_cache import Step
 from .section_loops import SectionLoop
@@ -114,7 +114,7 @@ def _without_gradients(section: _SectionBytes) -> _SectionBytes:
 
 def _bytes_of_section(step: Step, part: Partition, seen: set[Any]) -> _SectionBytes | None:
     handed_on = _handed_on(step, part, seen)
-    plain = partition(part.joint, save_everything, kept_by_caller=part.kept_by_caller).saved
+    plain = part.under(save_everything).saved
     first = len(part.joint.trace.arguments)
     gradients = []
     for port, gradient in zip(part.joint.produced, part.joint.gradient_tensors):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_recompute.engine.opaque_values import _NEVER, materialize
 from keras_recompute.engine.passes import target_now
-from keras_recompute.engine.passes.fence import _NEVER, materialize
 from keras_recompute.engine.target_ops import fenced
 
 JIT = pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])

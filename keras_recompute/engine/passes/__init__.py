@@ -20,12 +20,13 @@ import tensorflow as tf
 from ...backends import CPU, GPU, TPU, backend_now
 from ...errors import InvalidArgumentError
 from ...seams.tensorflow.xla import is_for_xla
+from ..opaque_values import opaque_copies
 from ..target import Pass, Target
 from .completion import token_of_whole_arrays
 from .conv_grad_matmul import conv_grad_as_matmul
 from .convolutions import rewrite_convolution
 from .depthwise import rewrite_as_depthwise
-from .fence import fence_with_barrier, fence_with_cond, fence_with_control_deps, opaque_copies
+from .fence import fence_with_barrier, fence_with_cond, fence_with_control_deps
 from .hoisting import hoist_activation_grad
 from .inlining import inline_compiled_calls
 from .min_cut import min_cut_policy

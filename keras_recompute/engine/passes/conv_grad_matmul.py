@@ -28,9 +28,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
+from ..dataflow import ASSUMED_BATCH
 from ..graph_constants import constant
 from .conv_windows import Window, is_channels_first, window_of
-from .thresholds import ASSUMED_BATCH, FEW_PLACES, FEW_ROWS, GATHERED_PLACES, SPREAD_ELEMENTS
+from .kernel_thresholds import FEW_PLACES, FEW_ROWS, GATHERED_PLACES, SPREAD_ELEMENTS
 
 _OF_IMAGE, _OF_KERNEL = "Conv2DBackpropInput", "Conv2DBackpropFilter"
 

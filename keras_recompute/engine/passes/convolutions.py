@@ -25,6 +25,7 @@ import tensorflow as tf
 
 from ...seams.tensorflow.protos import ConvolutionDimensionNumbers
 from ...seams.tensorflow.xla import xla_conv_v2, xla_pad
+from ..opaque_values import materialize, opaque_copies
 from .conv_windows import (
     DEPTHWISE,
     OF_IMAGES,
@@ -34,7 +35,6 @@ from .conv_windows import (
     kernel_shape,
     window_of,
 )
-from .fence import materialize, opaque_copies
 
 _FORWARD = ("Conv2D", "Conv3D")
 

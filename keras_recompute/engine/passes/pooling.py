@@ -32,7 +32,7 @@ import tensorflow as tf
 
 from ..dataflow import present
 from .conv_windows import covered, same_padding
-from .thresholds import POOLED_PLACES
+from .kernel_thresholds import POOLED_PLACES
 
 Place = tuple[int, ...]
 

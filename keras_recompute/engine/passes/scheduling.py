@@ -27,8 +27,8 @@ from ...graph_traversal import reachable, topological_order
 from ...seams.tensorflow.operations import redirect_readers
 from ..dataflow import kinds, makers, producers, tensor_refs
 from ..op_sets import LOOPS, PRODUCTS, VIEWS, known_elements
+from ..opaque_values import materialize, opaque_copies
 from ..target import Target
-from .fence import materialize, opaque_copies
 from .thresholds import MUCH_LARGER
 
 _SUMS = ("Add", "AddN", "AddV2")

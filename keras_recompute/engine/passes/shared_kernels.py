@@ -18,9 +18,9 @@ import tensorflow as tf
 
 from ...seams.tensorflow.vectorized_map import is_in_vectorized_body
 from ..graph_constants import constant, start_indices
+from ..opaque_values import opaque_false
 from ..target import Target
 from ..target_ops import with_body_passes
-from .fence import opaque_false
 
 
 def share_slice_kernels(

@@ -17,9 +17,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ...engine.build import build
 from ...engine.dataflow import tensor_specs
-from ...engine.joint_graph import join
-from ...engine.partition import partition
 from ...engine.passes import target_now
 from ...engine.policies import save_everything
 from ...engine.sparse_gradients import densify
@@ -176,15 +175,14 @@ def _gradients(
 
     leaves = tf.nest.flatten(data)
     traced = trace(losses, tensor_specs(leaves), target_now())
-    joint = join(traced)
     first, wanted = len(leaves), {v.ref() for v in variables}
     requested = {first + n: v for n, v in enumerate(traced.variables) if v.ref() in wanted}
-    part = partition(joint.only(requested), save_everything)
+    part = build(traced, save_everything, wanted=requested)
     values = traced.values(leaves)
     scaled, reported, *kept = part.forward.write(values)
     # The first output is differentiated, the second is only reported.
     ones = tf.ones_like(scaled), tf.zeros_like(reported)
-    incoming = [one for one, dy in zip(ones, joint.output_gradients) if dy is not None]
+    incoming = [one for one, dy in zip(ones, part.joint.output_gradients) if dy is not None]
     found = part.backpropagate([*values, *kept, *incoming])
     by_variable = {requested[n].ref(): densify(g) for n, g in enumerate(found) if g is not None}
     return reported, [

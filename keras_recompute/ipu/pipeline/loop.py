@@ -20,8 +20,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ...engine.opaque_values import opaque_false
 from ...engine.passes import target_now
-from ...engine.passes.fence import opaque_false
 from ...engine.slice_store import SliceStore, empty_all, whole_all
 from ...op_names import backward_scope, forward_scope
 from .accumulation import Reduction, accumulate

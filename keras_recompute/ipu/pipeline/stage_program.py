@@ -24,9 +24,9 @@ import keras
 import tensorflow as tf
 
 from ...engine.annotations import alias_source
+from ...engine.build import build
 from ...engine.dataflow import tensor_refs, tensor_specs
-from ...engine.joint_graph import JointGraph, join
-from ...engine.partition import Partition, partition
+from ...engine.partition import Partition
 from ...engine.passes import target_now
 from ...engine.policies import Policy, save_nothing
 from ...engine.residuals import read_by_backward
@@ -204,13 +204,8 @@ def forward_only(work: Work, received: Sequence[tf.TensorSpec], data: Any) -> St
 
     Arguments are as for ``stage_program``.
     """
-    traced = _traced(work, received, data)
-    none = (None,) * len(traced.differentiable)
-    # A joint graph without gradients stands for inference.
-    joint = JointGraph(traced, (None,) * len(traced.outputs), none, frozenset(), {})
-    return StageProgram(
-        partition(joint, save_nothing), len(received), len(tf.nest.flatten(data)), (), ()
-    )
+    part = build(_traced(work, received, data), save_nothing, wanted=())
+    return StageProgram(part, len(received), len(tf.nest.flatten(data)), (), ())
 
 
 def stage_program(
@@ -222,10 +217,11 @@ def stage_program(
     must be kept has no static shape.
     """
     leaves = tf.nest.flatten(data)
-    joint = join(_traced(work, received, data))
+    traced = _traced(work, received, data)
     # The data needs no gradient.
-    trained = {*range(len(received)), *range(len(received) + len(leaves) + 1, len(joint.gradients))}
-    part = partition(joint.only(trained), policy)
+    first_weight, ports = len(received) + len(leaves) + 1, len(traced.differentiable)
+    trained = {*range(len(received)), *range(first_weight, ports)}
+    part = build(traced, policy, wanted=trained)
     for value in (*part.joint.trace.outputs, *part.saved):
         if value.dtype == tf.variant or not value.shape.is_fully_defined():
             raise UnsupportedError(
