@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from .annotations import alias_source, aliases, is_alternative, is_identity
-from .dataflow import kinds, port_refs
+from .dataflow import kinds, port_refs, tensor_refs
 from .first_gradients import first_gradients, with_outputs
 from .joint_graph import JointGraph
 from .op_sets import CHEAP, ELEMENTWISE, LOOPS, is_compared
@@ -93,14 +93,18 @@ class Partition:
         return self.gradient.write(values)[: len(self.joint.produced)]
 
     def rebound_to(
-        self, variables: Sequence[tf.Variable], handles: Mapping[int, tf.Tensor], renames: Renames
+        self,
+        variables: Sequence[tf.Variable],
+        handles: Mapping[int, tf.Tensor],
+        layers: Mapping[str, str],
     ) -> Partition:
         """Return the partition of a function that differs in its variables alone.
 
         ``variables`` are the variables of that function, in the order of the trace. ``handles`` are
-        their handles, by the ids of this function's handles. ``renames`` renames its operations.
-        Nothing is traced again.
+        their handles, by the ids of this function's handles. ``layers`` are the new names of
+        layers, after which operations are named. Nothing is traced again.
         """
+        renames = Renames(layers)
 
         def standing(program: Any) -> Any:
             return program.rebound_to(handles, renames)
@@ -128,6 +132,15 @@ class Partition:
     def under(self, policy: Policy | None) -> Partition:
         """Return the partition of the same function by another ``policy``."""
         return partition(self.joint, policy, kept_by_caller=self.kept_by_caller)
+
+    @property
+    def read_by_backward(self) -> set[Any]:
+        """References to all tensors that the backward pass reads."""
+        read: set[Any] = set()
+        for program in (self.backward, *([self.rows] if self.rows else [])):
+            read.update(port_refs(map(program.inputs_of, program.operations)))
+            read.update(tensor_refs(program.outputs))
+        return read
 
     @property
     def replayed(self) -> tuple[tf.Operation, ...]:

@@ -17,9 +17,8 @@ import tensorflow as tf
 
 from .analysis import Analysis, analyze
 from .annotations import aliases, annotated_name
-from .dataflow import port_refs, tensor_refs
+from .dataflow import tensor_refs
 from .diagnostics import advise_placement
-from .partition import Partition
 from .policies import Decision, save_everything
 from .source_location import Source, source_of, static_shape, type_text
 
@@ -124,18 +123,9 @@ class _Ref:
         return id(self.tensor)
 
 
-def read_by_backward(part: Partition) -> set[Any]:
-    """Return references to all tensors that the backward pass reads."""
-    read: set[Any] = set()
-    for program in (part.backward, *([part.rows] if part.rows else [])):
-        read.update(port_refs(map(program.inputs_of, program.operations)))
-        read.update(tensor_refs(program.outputs))
-    return read
-
-
 def _inputs(found: Analysis) -> list[Residual]:
     trace = found.part.joint.trace
-    read = read_by_backward(found.part)
+    read = found.part.read_by_backward
     rows = []
     for number, (port, name, kind) in enumerate(
         zip(trace.ports, found.port_names, found.port_kinds)

@@ -8,8 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from ..engine.captures import capture_all
-from ..engine.custom_vjp import Tensors, custom_vjp_twice, in_vectorized_map
+from ..engine.custom_vjp import custom_vjp_twice, in_vectorized_map
 
+Tensors = Sequence[tf.Tensor]
 # Takes tensors; returns its results, and their VJP: a function from the gradients of the results to
 # those of the arguments.
 Recurrence = Callable[..., tuple[Tensors, Callable[..., Tensors]]]

@@ -18,7 +18,6 @@ import keras
 import tensorflow as tf
 
 from ..engine.partition import Partition
-from ..engine.renames import Renames
 from ..seams.keras.layers import backend_variable, layers_in
 from .call_graph import Call, keys_made, operations_of, positions_of
 from .fingerprint import Fingerprint, Fingerprints, calls_key
@@ -156,7 +155,7 @@ def _rebound(partition: Partition, first: Step, step: Step) -> Partition | None:
             names[a.name] = b.name
     for a, b in zip(operations_of(first.calls), operations_of(step.calls)):
         names[a.name] = b.name
-    return partition.rebound_to(replaced, handles, Renames(names))
+    return partition.rebound_to(replaced, handles, names)
 
 
 def _layers(calls: Sequence[Call]) -> list[keras.layers.Layer]:

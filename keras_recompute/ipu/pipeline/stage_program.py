@@ -29,7 +29,6 @@ from ...engine.dataflow import tensor_refs, tensor_specs
 from ...engine.partition import Partition
 from ...engine.passes import target_now
 from ...engine.policies import Policy, save_nothing
-from ...engine.residuals import read_by_backward
 from ...engine.sparse_gradients import densify
 from ...engine.trace import Trace, trace
 from ...errors import UnsupportedError
@@ -229,7 +228,7 @@ def stage_program(
                 "pipeline, so its shape must be known. Give the model's inputs a batch size, and "
                 "every other dimension a number"
             )
-    read = read_by_backward(part)
+    read = part.read_by_backward
     first, end = len(received), len(received) + len(leaves)
     kept_received = _read_ports(part.joint.trace.ports[:first], read)
     kept_data = _read_ports(part.joint.trace.ports[first:end], read)
