@@ -1,6 +1,5 @@
 from . import compat, distribute, engine, errors, ipu, layers, liveness, models, planning, report
-from .engine import policies
-from .engine.annotations import checkpoint_name
+from .engine import checkpoint_name, keep_scope, policies, recompute_scope, updates_in_backward
 from .engine.inspection import (
     forward_backward,
     print_forward_backward,
@@ -8,8 +7,6 @@ from .engine.inspection import (
     replay_count,
     saved_residuals,
 )
-from .engine.scopes import keep_scope, recompute_scope
-from .engine.update_order import updates_in_backward
 from .layers.attention import MultiHeadAttention
 from .layers.checkpoint import checkpoint
 from .layers.recomputation_checkpoint import RecomputationCheckpoint

@@ -67,7 +67,7 @@ def adam_step(forward: Callable[[tf.Tensor], tf.Tensor], variables: list[Any]) -
     """
     import keras
 
-    from keras_recompute.engine.update_order import ordered_updates
+    from keras_recompute.engine.emit.update_order import ordered_updates
 
     optimizer = keras.optimizers.Adam(RATE)
     optimizer.build(variables)

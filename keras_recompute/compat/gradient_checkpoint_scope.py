@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..engine.scopes import recompute_scope
+from ..engine import recompute_scope
 
 # An alias of ``recompute_scope``. It takes effect in a function given to checkpoint(fn,
 # policy=save_everything) and warns elsewhere. ``exit_saved_tensors_hooks_scope`` has no

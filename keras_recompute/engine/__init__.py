@@ -1,30 +1,36 @@
 """The engine: traces a function, differentiates it, and decides what its backward pass recomputes.
 
-A function is traced into a graph (``trace``) and differentiated inside it (``joint_graph``). A
-policy divides that graph into a forward and a backward program, which pass a check (``partition``,
-``program``). The programs are written into the caller's graph once (``lowering``), or as the bodies
-of two loops over equal sections (``section_scan``).
+This is its door: what the rest of the package uses stands here and in ``graph``, ``calls``,
+``scan`` and ``policies``, and nothing else is imported from outside. A function goes through it in
+three steps:
 
-* The steps: ``checkpoint``, ``trace``, ``joint_graph``, ``partition`` with ``residual_choice``,
-  ``program`` with ``renames`` and ``two_stage_program``, ``lowering``, ``section_scan``,
-  ``nested_scan``.
-* What may be replayed, and by which value: ``purity``, ``variables_by_value``,
-  ``missing_gradients``, ``side_effects``, ``original_control_flow``, ``losses``,
-  ``stateless_updates``.
-* Which program a call belongs to: ``program_cache`` with ``call_signature``, ``trace_context`` and
-  ``object_state``.
-* Custom gradients and their derivatives: ``custom_vjp``, ``higher_order``, ``sparse_gradients``.
-* What a user asks for: ``policies``, ``scopes``, ``annotations``, ``offloading``.
-* What a user is told: ``diagnostics``, ``residuals``, ``program_text``, ``analysis``,
-  ``source_location``.
-* What operations cost, and how they are written: ``op_sets``, ``target_ops``, ``graph_constants``,
-  ``slice_store``, ``carry_store``, ``op_rewrite``.
-* For which compiler programs are made: ``target``.
+    traced = trace(function, signature, target_now())
+    part = build(traced, policy, owners=layers)     # checks, gradient, forward and backward program
+    results = lower(part, arguments, name="block")  # written into the caller's graph
 
-All of this is right under every compiler. A target adds a list of ``passes``, which make the saving
-real under its compiler. The steps apply the passes that they are given, and know none by name.
+``checkpoint`` does this for any Python callable, ``scan`` for equal sections in a loop. The
+folders, from the bottom up; each uses only those before it:
+
+* ``graph``: dataflow, kinds of operations, targets and constants.
+* ``calls``: what a Python call is given, uses and changes.
+* ``capture``: a function as a graph with its gradient (``trace``, ``joint_graph``), and functions
+  with a custom VJP.
+* ``partition``: what is saved and what is replayed; the forward and the backward program.
+* ``kernels``: operations that XLA:CPU or TensorFlow run faster, or with less memory, when written
+  otherwise. They have nothing to do with recomputation.
+* ``passes``: what makes the saving real under one compiler. The list of all passes and kernels.
+* ``emit``: writes programs into the caller's graph, behind custom gradients.
+* ``frontend``: ``build`` and ``checkpoint``.
+* ``scan``: loops over equal sections, and the stores of their slices.
+* ``inspection``: what a function keeps and repeats, for users.
 """
 
-from . import policies
+from typing import Any as _Any
 
-__all__ = ["policies"]
+import lazy_loader as _lazy
+
+_load, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> _Any:
+    return _load(name)

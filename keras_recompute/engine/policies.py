@@ -23,8 +23,8 @@ from typing import Union
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
-from .annotations import annotated_name, is_replay_source
-from .op_sets import MATMULS
+from .graph.annotations import annotated_name, is_replay_source
+from .graph.op_sets import MATMULS
 
 
 class Decision(IntEnum):

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from ..engine.checkpoint import checkpoint as checkpoint_function
+from ..engine import checkpoint as checkpoint_function
 from ..engine.policies import Policy
 from .checkpointed_layer import checkpointed_layer
 

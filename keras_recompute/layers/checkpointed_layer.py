@@ -14,7 +14,7 @@ from typing import Any
 
 import keras
 
-from ..engine.checkpoint import Checkpointed
+from ..engine import Checkpointed
 from ..engine.policies import Policy, save_nothing
 from ..errors import UnsupportedError
 from ..seams.keras.call_context import entry_layer

@@ -27,18 +27,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..engine.dataflow import ASSUMED_BATCH
-from ..engine.passes import target_now
-from ..engine.slice_store import (
-    Dimension,
-    SliceStore,
-    dimensions,
-    empty_all,
-    pad_into,
-    put_all,
-    whole_all,
-)
-from ..engine.target_ops import zeros
+from ..engine import target_now
+from ..engine.graph import ASSUMED_BATCH, zeros
+from ..engine.scan import Dimension, SliceStore, dimensions, empty_all, pad_into, put_all, whole_all
 from .hand_written_vjp import call_with_vjp
 from .scan import Tensors, run_loop
 

@@ -19,7 +19,7 @@ from functools import partial
 
 import tensorflow as tf
 
-from ..engine.annotations import inference_alternative, replay_alternative
+from ..engine.graph import inference_alternative, replay_alternative
 from .hand_written_vjp import call_with_vjp
 from .scan import (
     States,

@@ -21,9 +21,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from ..engine.annotations import inference_alternative, replay_alternative
-from ..engine.passes import target_now
-from ..engine.target_ops import delay
+from ..engine import target_now
+from ..engine.graph import delay, inference_alternative, replay_alternative
 from .hand_written_vjp import call_with_vjp
 from .scan import (
     States,

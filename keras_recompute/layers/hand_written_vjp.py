@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..engine.captures import capture_all
-from ..engine.custom_vjp import custom_vjp_twice, in_vectorized_map
+from ..engine import custom_vjp_twice, in_vectorized_map
+from ..engine.graph import capture_all
 
 Tensors = Sequence[tf.Tensor]
 # Takes tensors; returns its results, and their VJP: a function from the gradients of the results to

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from ..engine import policies
-from ..engine.call_signature import IdentityKey
+from ..engine.calls import IdentityKey
 from ..engine.policies import Policy
 from ..errors import UnsupportedError
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..engine.passes import target_now
-from ..engine.slice_store import Dimension, SliceStore, dimensions, empty_all, put_all, whole_all
-from ..engine.target_ops import delay, with_body_passes
+from ..engine import target_now
+from ..engine.graph import delay, with_body_passes
+from ..engine.scan import Dimension, SliceStore, dimensions, empty_all, put_all, whole_all
 
 States = tuple[tf.Tensor, ...]
 Tensors = tuple[tf.Tensor, ...]

@@ -25,25 +25,22 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..engine.build import build
-from ..engine.custom_vjp import in_vectorized_map
-from ..engine.partition import Partition
-from ..engine.passes import target_now
+from ..engine import Partition, Trace, build, in_vectorized_map, target_now, trace
+from ..engine.graph import zeros
 from ..engine.policies import Policy, save_nothing
-from ..engine.section_scan import (
+from ..engine.scan import (
     Carry,
+    Dimension,
     FinalOutput,
     Request,
     Role,
     Scanned,
     StackedOutput,
     can_scan,
+    dimensions,
     scan_sections,
     section_spec,
 )
-from ..engine.slice_store import Dimension, dimensions
-from ..engine.target_ops import zeros
-from ..engine.trace import Trace, trace
 from ..seams.keras.time_loops import replace_time_loops
 from ..user_code import warn_user
 

@@ -17,12 +17,7 @@ from ..seams.keras.training import has_own_train_step
 from .call_graph import Call, Graph, checkpoints_in, operations_of, read_graph
 from .checkpoint_placement import PlacedModel, extended_placement, with_placement
 from .cut_points import evenly_spaced_cuts
-from .layer_remat import (
-    LayerSelector,
-    require_whole,
-    select_layers,
-    with_recomputed_layers,
-)
+from .layer_remat import LayerSelector, require_whole, select_layers, with_recomputed_layers
 from .model import Model
 from .new_heads import watch_for_new_heads
 from .submodel_inlining import InputAdapter, inline_submodels, runs_its_graph

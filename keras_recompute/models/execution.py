@@ -11,17 +11,19 @@ from dataclasses import dataclass, replace
 import keras
 import tensorflow as tf
 
-from ..engine.build import build
-from ..engine.dataflow import tensor_specs
-from ..engine.lowering import lower
-from ..engine.nested_scan import nested_scan
-from ..engine.partition import Partition
-from ..engine.passes import target_now
+from ..engine import Partition, build, lower, target_now, trace
+from ..engine.graph import is_gathered, tensor_specs
 from ..engine.policies import Policy, save_nothing, save_replay_sources
-from ..engine.section_scan import Carry, Scanned, StackedOutput, can_scan, section_spec
-from ..engine.slice_store import Dimension, dimensions
-from ..engine.sparse_gradients import is_gathered
-from ..engine.trace import trace
+from ..engine.scan import (
+    Carry,
+    Dimension,
+    Scanned,
+    StackedOutput,
+    can_scan,
+    dimensions,
+    nested_scan,
+    section_spec,
+)
 from ..layers.time_sections import section_recurrent_layers
 from ..planning.nested_sections import equal_groups
 from .call_graph import Graph, Key, Values, operations_of

@@ -23,7 +23,7 @@ from typing import Any
 
 import keras
 
-from ..engine.call_signature import IdentityKey
+from ..engine.calls import IdentityKey
 from ..seams.keras.layers import layers_in
 from .call_code import CallCode, call_code, is_of_known_package
 from .call_graph import Call, Key

@@ -12,8 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..engine.leaked_tensors import LeakedTensor
-from ..engine.object_contents import PLAIN
+from ..engine.calls import PLAIN, LeakedTensor
 from ..seams.keras.layers import BOOKKEEPING, layers_in
 from .fingerprint import Fingerprint, Fingerprints, same_object
 

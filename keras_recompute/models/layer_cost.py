@@ -31,13 +31,21 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from ..engine.annotations import alias_source
-from ..engine.build import build
-from ..engine.dataflow import port_refs, producers, tensor_refs
-from ..engine.op_sets import CHEAP, CONVOLUTIONS, ELEMENTWISE, MATMULS, SHAPES, SOURCES, VIEWS
-from ..engine.passes import target_now
+from ..engine import Trace, build, target_now, trace
+from ..engine.graph import (
+    CHEAP,
+    CONVOLUTIONS,
+    ELEMENTWISE,
+    MATMULS,
+    SHAPES,
+    SOURCES,
+    VIEWS,
+    alias_source,
+    port_refs,
+    producers,
+    tensor_refs,
+)
 from ..engine.policies import save_everything
-from ..engine.trace import Trace, trace
 from ..errors import UnsupportedError
 from ..graph_traversal import reachable
 from ..layers.time_sections import Cut, section_recurrent_layers

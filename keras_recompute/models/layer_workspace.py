@@ -24,13 +24,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..engine.build import build
-from ..engine.dataflow import tensor_specs
-from ..engine.lowering import lower
-from ..engine.op_sets import CONVOLUTIONS
-from ..engine.passes import target_now
+from ..engine import Trace, build, lower, target_now, trace
+from ..engine.graph import CONVOLUTIONS, tensor_specs
 from ..engine.policies import save_nothing
-from ..engine.trace import Trace, trace
 from ..layers.time_sections import section_recurrent_layers
 from ..liveness import Program, profile
 from ..liveness.program import RESULT, TEMPORARY, Buffer, held_per_step

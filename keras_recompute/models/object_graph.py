@@ -16,15 +16,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ..engine.call_signature import IdentityKey, is_known_here
-from ..engine.object_contents import MOST_VALUES, SMALL_ARRAY_BYTES
+from ..engine.calls import MOST_VALUES, SMALL_ARRAY_BYTES, IdentityKey, is_known_here
 from ..seams.keras.graph import GRAPH_OF_MODEL, Functional
-from ..seams.keras.layers import (
-    BOOKKEEPING,
-    TRACKING_PREFIX,
-    TRAINING_STATE,
-    VARIABLE_BOOKKEEPING,
-)
+from ..seams.keras.layers import BOOKKEEPING, TRACKING_PREFIX, TRAINING_STATE, VARIABLE_BOOKKEEPING
 from ..seams.tensorflow.tensors import is_eager
 from .call_code import CallCode, is_of_known_package
 from .call_graph import InitialState, Key, Ref, positions_of, read_graph

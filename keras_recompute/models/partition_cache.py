@@ -17,7 +17,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..engine.partition import Partition
+from ..engine import Partition
 from ..seams.keras.layers import backend_variable, layers_in
 from .call_graph import Call, keys_made, operations_of, positions_of
 from .fingerprint import Fingerprint, Fingerprints, calls_key

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import keras
 import tensorflow as tf
 
-from ..engine.update_order import ordered_updates
+from ..engine import ordered_updates
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..seams.keras.replicated_steps import ReplicatedSteps, set_strategy, strategy_of
 from ..seams.tensorflow.cluster import leave_strategy_scopes

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import keras
 
-from ..engine.diagnostics import saves_memory
-from ..engine.partition import Partition
-from ..engine.passes import target_now
+from ..engine import Partition, saves_memory, target_now
 from ..engine.policies import save_everything
 from ..sizes import format_bytes
 from ..user_code import warn_user

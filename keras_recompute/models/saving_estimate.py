@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..engine.partition import Partition
+from ..engine import Partition
 from ..engine.policies import save_everything
 from .partition_cache import Step
 from .section_loops import SectionLoop

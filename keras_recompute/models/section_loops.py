@@ -21,15 +21,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..engine.section_scan import (
-    Carry,
-    Constant,
-    FinalOutput,
-    Request,
-    Role,
-    Scanned,
-    StackedOutput,
-)
+from ..engine.scan import Carry, Constant, FinalOutput, Request, Role, Scanned, StackedOutput
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..layers.time_slice import TimeSlice
 from .call_graph import Call, Graph, Key, Ref, keys_made, keys_read, operations_of

@@ -19,11 +19,6 @@ if TYPE_CHECKING or current_backend() == TENSORFLOW:
     from .tensorflow_calls import recomputed_call, recomputes_itself
     from .tensorflow_sections import SectionRunner
 else:
-    from .stateless_sections import (
-        SectionRunner,
-        TrainedModel,
-        recomputed_call,
-        recomputes_itself,
-    )
+    from .stateless_sections import SectionRunner, TrainedModel, recomputed_call, recomputes_itself
 
 __all__ = ["SectionRunner", "TrainedModel", "recomputed_call", "recomputes_itself"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
-from ..engine.stateless_updates import StatelessUpdates
+from ..engine.calls import StatelessUpdates
 from ..seams.keras.layers import add_losses, layers_in
 from .call_graph import Call
 from .masks_and_losses import append_masks, attach_masks, detach_losses

@@ -8,9 +8,7 @@ from typing import Any
 
 import keras
 
-from ..engine.checkpoint import checkpoint
-from ..engine.diagnostics import saves_memory
-from ..engine.partition import Partition
+from ..engine import Partition, checkpoint, saves_memory
 from ..engine.policies import save_replay_sources
 from ..layers.checkpointed_layer import CheckpointedLayer
 from ..layers.time_sections import section_recurrent_layers

@@ -7,14 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..engine.custom_vjp import in_vectorized_map
-from ..engine.dataflow import tensor_specs
-from ..engine.diagnostics import warn_vectorized
-from ..engine.object_state import ObjectState
-from ..engine.passes import target_now
-from ..engine.program_cache import ProgramCache
-from ..engine.target_ops import with_body_passes
-from ..engine.trace_context import trace_context
+from ..engine import in_vectorized_map, target_now, trace_context, warn_vectorized
+from ..engine.calls import ObjectState, ProgramCache
+from ..engine.graph import tensor_specs, with_body_passes
 from ..keras_backend.gradient_demand import gradient_may_be_asked
 from ..seams.keras.call_context import current_training
 from ..seams.keras.graph import tracked_layers

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..engine.update_order import ordered_updates
+from ..engine import ordered_updates
 from ..liveness.xla_compilation import batch_spec
 from ..seams.keras.layers import takes_training
 from ..seams.keras.replicated_steps import strategy_of

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.compat import checkpointable, gradient_checkpoint_scope, recompute_grad
-from keras_recompute.engine.checkpoint import Checkpointed, checkpoint
+from keras_recompute.engine.frontend.checkpoint import Checkpointed, checkpoint
 from keras_recompute.engine.inspection import saved_residuals
 from keras_recompute.engine.policies import save_everything
 from keras_recompute.liveness import profile

@@ -14,8 +14,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "migration.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
 
 
-# The examples of other libraries with nothing to recompute; tests/engine/test_policies.py tests the
-# warning.
+# The examples of other libraries with nothing to recompute;
+# tests/engine/partition/test_policies.py tests the warning.
 @pytest.mark.long
 @pytest.mark.filterwarnings(
     r"ignore:the checkpoint of '(f|my_function|sequential\w*)' saves no memory"

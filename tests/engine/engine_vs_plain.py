@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_recompute.engine.joint_graph import join
-from keras_recompute.engine.lowering import lower
-from keras_recompute.engine.partition import Partition, Policy, partition
+from keras_recompute.engine.capture.joint_graph import join
+from keras_recompute.engine.capture.trace import trace
+from keras_recompute.engine.emit.lowering import lower
+from keras_recompute.engine.partition.partition import Partition, Policy, partition
 from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.policies import save_nothing
-from keras_recompute.engine.trace import trace
 
 
 def specs(arguments: Sequence[Any]) -> list[tf.TensorSpec]:

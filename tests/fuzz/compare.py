@@ -22,7 +22,7 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
 # What the documentation says that a checkpoint refuses, though the plain function works: class and
 # a part of the message.
 REFUSALS: tuple[tuple[type[RecomputeError], str], ...] = (
-    # engine/higher_order.py: a second derivative that would have to draw or to assign a second time
+    # engine/emit/higher_order.py: a second derivative would have to draw or assign a second time
     (UnsupportedError, "may not run twice and was not saved"),
 )
 

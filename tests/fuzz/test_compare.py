@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 from hypothesis import settings
 
-from keras_recompute.engine import custom_vjp
-from keras_recompute.engine.partition import Partition
-from keras_recompute.engine.program import GraphProgram
-from keras_recompute.engine.trace import Trace
+from keras_recompute.engine.capture import custom_vjp
+from keras_recompute.engine.capture.trace import Trace
+from keras_recompute.engine.partition.partition import Partition
+from keras_recompute.engine.partition.program import GraphProgram
 from keras_recompute.errors import InvalidArgumentError, InvalidProgramError, UnsupportedError
 
 from .cases import Case, Outcome

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.engine.joint_graph import join
-from keras_recompute.engine.lowering import lower
-from keras_recompute.engine.op_sets import LOOPS
-from keras_recompute.engine.partition import partition
+from keras_recompute.engine.capture.joint_graph import join
+from keras_recompute.engine.capture.trace import trace
+from keras_recompute.engine.emit.lowering import lower
+from keras_recompute.engine.graph.op_sets import LOOPS
+from keras_recompute.engine.partition.partition import partition
 from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.policies import save_everything, save_nothing, save_replay_sources
-from keras_recompute.engine.trace import trace
 
 from .oracle import BATCH, CELL, FEATURES, TIME, UNITS, assert_close, numbers, pair
 

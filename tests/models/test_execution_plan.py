@@ -12,7 +12,13 @@ import keras
 import numpy as np
 import pytest
 
-from keras_recompute.engine.section_scan import Carry, Constant, FinalOutput, Scanned, StackedOutput
+from keras_recompute.engine.scan.section_scan import (
+    Carry,
+    Constant,
+    FinalOutput,
+    Scanned,
+    StackedOutput,
+)
 from keras_recompute.errors import RecomputeWarning
 from keras_recompute.layers.recomputation_checkpoint import RecomputationCheckpoint
 from keras_recompute.layers.recurrent import GRU, LSTM

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from keras_recompute import policies
-from keras_recompute.engine.annotations import checkpoint_name
-from keras_recompute.engine.checkpoint import checkpoint
+from keras_recompute.engine.frontend.checkpoint import checkpoint
+from keras_recompute.engine.graph.annotations import checkpoint_name
 from keras_recompute.errors import RecomputeWarning
 from keras_recompute.layers.recurrent import GRU, LSTM
 from keras_recompute.models.model import Model

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
-from keras_recompute.engine.dataflow import operations_before
+from keras_recompute.engine.graph.dataflow import operations_before
 from keras_recompute.graph_traversal import reachable
 from keras_recompute.liveness import profile
 

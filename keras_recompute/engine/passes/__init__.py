@@ -20,22 +20,22 @@ import tensorflow as tf
 from ...backends import CPU, GPU, TPU, backend_now
 from ...errors import InvalidArgumentError
 from ...seams.tensorflow.xla import is_for_xla
-from ..opaque_values import opaque_copies
-from ..target import Pass, Target
+from ..graph.opaque_values import opaque_copies
+from ..graph.target import Pass, Target
+from ..kernels.conv_grad_matmul import conv_grad_as_matmul
+from ..kernels.convolutions import rewrite_convolution
+from ..kernels.depthwise import rewrite_as_depthwise
+from ..kernels.inlining import inline_compiled_calls
+from ..kernels.normalization import fuse_normalization_gradient
+from ..kernels.pooling import rewrite_pooling
+from ..kernels.shared_kernels import share_slice_kernels
 from .completion import token_of_whole_arrays
-from .conv_grad_matmul import conv_grad_as_matmul
-from .convolutions import rewrite_convolution
-from .depthwise import rewrite_as_depthwise
 from .fence import fence_with_barrier, fence_with_cond, fence_with_control_deps
 from .hoisting import hoist_activation_grad
-from .inlining import inline_compiled_calls
 from .min_cut import min_cut_policy
-from .normalization import fuse_normalization_gradient
-from .pooling import rewrite_pooling
 from .prevent_constant_folding import runtime_broadcast, runtime_zeros
 from .prevent_cse import duplicate_matmul_operands
 from .scheduling import schedule_weight_gradients
-from .shared_kernels import share_slice_kernels
 from .sinking import sink_slice
 from .staging import stage_recomputation
 from .tracebacks import copy_traceback, share_tracebacks

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from ...backends import GPU, backend_now
 from ...seams.tensorflow.xla import xla_optimization_barrier
-from ..opaque_values import branches, first_element, opaque_false, with_elements
+from ..graph.opaque_values import branches, first_element, opaque_false, with_elements
 
 
 def token_of_whole_arrays(tensors: Sequence[tf.Tensor]) -> tf.Tensor | None:

@@ -30,10 +30,10 @@ from ...backends import CPU, TPU, backend_now
 from ...graph_traversal import reachable
 from ...seams.tensorflow.operations import redirect_readers
 from ...seams.tensorflow.xla import xla_optimization_barrier
-from ..dataflow import operations_before, pick, present, put
-from ..graph_constants import memoized_op
-from ..op_sets import CONVOLUTIONS
-from ..opaque_values import (
+from ..graph.dataflow import operations_before, pick, present, put
+from ..graph.graph_constants import memoized_op
+from ..graph.op_sets import CONVOLUTIONS
+from ..graph.opaque_values import (
     Tensors,
     is_vectorized,
     opaque_copies,
@@ -42,8 +42,8 @@ from ..opaque_values import (
     pass_barrier,
     with_elements,
 )
-from ..target import Target
-from ..target_ops import CheapReplay, Like, zeros_like
+from ..graph.target import Target
+from ..graph.target_ops import CheapReplay, Like, zeros_like
 
 Body = Callable[[Tensors], list[tf.Tensor]]
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ..annotations import is_identity
-from ..dataflow import port_refs, tensor_refs
-from ..joint_graph import JointGraph
-from ..op_sets import SLOPES
-from ..program import GraphProgram, program_between
-from ..program_slice import inputs_of
-from ..two_stage_program import EarlyStage
+from ..capture.joint_graph import JointGraph
+from ..graph.annotations import is_identity
+from ..graph.dataflow import port_refs, tensor_refs
+from ..graph.op_sets import SLOPES
+from ..partition.program import GraphProgram, program_between
+from ..partition.program_slice import inputs_of
+from ..partition.two_stage_program import EarlyStage
 
 
 def hoist_activation_grad(backward: GraphProgram, joint: JointGraph) -> EarlyStage | None:

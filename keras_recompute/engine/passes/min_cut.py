@@ -20,9 +20,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..annotations import alias_source
-from ..dataflow import tensor_refs
-from ..op_sets import CHEAP, ELEMENTWISE, is_compared, known_elements
+from ..graph.annotations import alias_source
+from ..graph.dataflow import tensor_refs
+from ..graph.op_sets import CHEAP, ELEMENTWISE, is_compared, known_elements
 from ..policies import Policy
 from .max_flow import minimum_cut
 from .thresholds import CUT_BYTE, CUT_SOURCES, CUT_STEPS

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from ...seams.tensorflow.xla import xla_pad
-from ..graph_constants import memoized_op, start_indices
+from ..graph.graph_constants import memoized_op, start_indices
 from .thresholds import FOLDED_ELEMENTS
 
 

@@ -18,13 +18,13 @@ import tensorflow as tf
 
 from ...graph_traversal import reachable
 from ...seams.tensorflow.xla import xla_optimization_barrier
-from ..annotations import alias_chain, is_identity
-from ..dataflow import kinds, pick, port_refs, tensor_refs
-from ..joint_graph import JointGraph
-from ..op_sets import CHEAP, ELEMENTWISE, PRODUCTS, SHAPES
-from ..program import GraphProgram, program_between
-from ..program_slice import inputs_of, operations_between
-from ..two_stage_program import TwoStageProgram
+from ..capture.joint_graph import JointGraph
+from ..graph.annotations import alias_chain, is_identity
+from ..graph.dataflow import kinds, pick, port_refs, tensor_refs
+from ..graph.op_sets import CHEAP, ELEMENTWISE, PRODUCTS, SHAPES
+from ..partition.program import GraphProgram, program_between
+from ..partition.program_slice import inputs_of, operations_between
+from ..partition.two_stage_program import TwoStageProgram
 
 _NO_ARITHMETIC = PRODUCTS.union(SHAPES)
 

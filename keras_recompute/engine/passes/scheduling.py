@@ -25,10 +25,10 @@ import tensorflow as tf
 
 from ...graph_traversal import reachable, topological_order
 from ...seams.tensorflow.operations import redirect_readers
-from ..dataflow import kinds, makers, producers, tensor_refs
-from ..op_sets import LOOPS, PRODUCTS, VIEWS, known_elements
-from ..opaque_values import materialize, opaque_copies
-from ..target import Target
+from ..graph.dataflow import kinds, makers, producers, tensor_refs
+from ..graph.op_sets import LOOPS, PRODUCTS, VIEWS, known_elements
+from ..graph.opaque_values import materialize, opaque_copies
+from ..graph.target import Target
 from .thresholds import MUCH_LARGER
 
 _SUMS = ("Add", "AddN", "AddV2")

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ..dataflow import kinds
-from ..graph_constants import Number
-from ..program import GraphProgram
-from ..target import Target
-from ..target_ops import dynamic_slice
+from ..graph.dataflow import kinds
+from ..graph.graph_constants import Number
+from ..graph.target import Target
+from ..graph.target_ops import dynamic_slice
+from ..partition.program import GraphProgram
 
 # Operations whose first input is the data and whose other inputs only say which part of it.
 _SELECTIONS = ("Identity", "StridedSlice", "Slice", "GatherV2", "Squeeze", "ExpandDims")

@@ -17,16 +17,16 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from ..dataflow import pick, port_refs
-from ..first_gradients import first_gradients, with_outputs
-from ..joint_graph import JointGraph
-from ..op_sets import is_compared, known_elements
-from ..partition import port_of
-from ..program import GraphProgram, program_between
-from ..program_slice import given_refs
-from ..residual_choice import residuals, saved_values
-from ..target_ops import fenced
-from ..two_stage_program import TwoStageProgram
+from ..capture.joint_graph import JointGraph
+from ..graph.dataflow import pick, port_refs
+from ..graph.op_sets import is_compared, known_elements
+from ..graph.target_ops import fenced
+from ..partition.first_gradients import first_gradients, with_outputs
+from ..partition.partition import port_of
+from ..partition.program import GraphProgram, program_between
+from ..partition.program_slice import given_refs
+from ..partition.residual_choice import residuals, saved_values
+from ..partition.two_stage_program import TwoStageProgram
 from .fence import write_with_late_copies
 from .min_cut import min_cut_policy
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from ...seams.tensorflow.tracebacks import set_traceback, traceback_as_run, traceback_here
 from ...user_code import is_of_user
-from ..source_location import source_among, source_of
+from ..graph.source_location import source_among, source_of
 
 Result = TypeVar("Result")
 # A file, a line number and a function's name, each.

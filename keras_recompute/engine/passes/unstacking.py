@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ..graph_constants import Number, constant, equal_to
-from ..op_sets import known_elements
-from ..target import Target
+from ..graph.graph_constants import Number, constant, equal_to
+from ..graph.op_sets import known_elements
+from ..graph.target import Target
 from .thresholds import UNSTACKED_ELEMENTS
 
 

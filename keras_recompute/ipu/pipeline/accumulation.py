@@ -17,13 +17,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...engine.build import build
-from ...engine.dataflow import tensor_specs
-from ...engine.passes import target_now
+from ...engine import build, target_now, trace
+from ...engine.graph import densify, tensor_specs, zeros_like
 from ...engine.policies import save_everything
-from ...engine.sparse_gradients import densify
-from ...engine.target_ops import zeros_like
-from ...engine.trace import trace
 from ...op_names import update_scope
 from ...seams.keras.training import record_loss
 from .emulated_replicas import Replicas

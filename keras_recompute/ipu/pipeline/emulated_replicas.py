@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from ...engine.passes import target_now
-from ...engine.slice_store import SliceStore, get_all, put_all
+from ...engine import target_now
+from ...engine.scan import SliceStore, get_all, put_all
 from ...seams.keras.layers import backend_variable, mutable_state
 from ..configuration.refusals import refuse
 

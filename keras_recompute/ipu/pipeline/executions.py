@@ -13,9 +13,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...engine.dataflow import tensor_specs
-from ...engine.passes import target_now
-from ...engine.slice_store import SliceStore, empty_all, put_all
+from ...engine import target_now
+from ...engine.graph import tensor_specs
+from ...engine.scan import SliceStore, empty_all, put_all
 from ...models.call_graph import Graph
 from .accumulation import Accumulation, accumulated_gradients, run_accumulated
 from .emulated_replicas import Replicas

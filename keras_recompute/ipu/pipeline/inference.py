@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...engine.passes import target_now
-from ...engine.slice_store import SliceStore, empty_all, put_all, whole_all
+from ...engine import target_now
+from ...engine.scan import SliceStore, empty_all, put_all, whole_all
 from .accumulation import losses_of_each, record_each, repeat
 from .emulated_replicas import Replicas
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...engine.opaque_values import opaque_false
-from ...engine.passes import target_now
-from ...engine.slice_store import SliceStore, empty_all, whole_all
+from ...engine import target_now
+from ...engine.graph import opaque_false
+from ...engine.scan import SliceStore, empty_all, whole_all
 from ...op_names import backward_scope, forward_scope
 from .accumulation import Reduction, accumulate
 from .schedule import Schedule

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from ...engine.annotations import checkpoint_name
+from ...engine import checkpoint_name
 from ...layers.recomputation_checkpoint import RecomputationCheckpoint
 
 

@@ -23,14 +23,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...engine.annotations import alias_source
-from ...engine.build import build
-from ...engine.dataflow import tensor_refs, tensor_specs
-from ...engine.partition import Partition
-from ...engine.passes import target_now
+from ...engine import Partition, Trace, build, target_now, trace
+from ...engine.graph import alias_source, densify, tensor_refs, tensor_specs
 from ...engine.policies import Policy, save_nothing
-from ...engine.sparse_gradients import densify
-from ...engine.trace import Trace, trace
 from ...errors import UnsupportedError
 
 _MICROBATCH = "microbatch"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from ...engine.passes import target_now
-from ...engine.slice_store import SliceStore, empty_all
+from ...engine import target_now
+from ...engine.scan import SliceStore, empty_all
 
 
 @dataclass(frozen=True)

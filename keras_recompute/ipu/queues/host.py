@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
-from ...engine.passes import target_now
+from ...engine import target_now
 from ...errors import RecomputeError
 from ...seams.tensorflow.concrete_functions import is_compiled
 from ..reports.profiling import run_reported

@@ -1,0 +1,1 @@
+"""A function as a graph together with its gradient, and functions with a custom VJP."""

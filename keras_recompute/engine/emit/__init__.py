@@ -1,0 +1,1 @@
+"""Programs written into the caller's graph, behind custom gradients."""

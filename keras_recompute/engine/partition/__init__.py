@@ -1,0 +1,1 @@
+"""What is saved and what is replayed: the forward and the backward program."""
