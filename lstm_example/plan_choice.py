@@ -7,12 +7,14 @@ from typing import Any, Callable
 
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.planning import BudgetTooSmallError
-from keras_recompute.planning.compile_search import first_within_budget
+from keras_recompute.planning.compile_search import cheapest_within_budget
 from keras_recompute.sizes import format_bytes
 
 from .arguments import Options
 from .memory_check import predicted_bytes
 from .sequence_plans import SequencePlan, plans_for
+
+PREDICTION_ERROR = 0.1  # the share of a peak by which the formula may be wrong
 
 
 @dataclass
@@ -32,18 +34,14 @@ class Choice:
         ``needed_bytes`` compiles a plan and returns its always-live and reserved bytes. Raises
         InvalidArgumentError with the smallest budget that a plan fits, if none fits this one.
         """
-
-        def compiled_bytes(plan: SequencePlan) -> int:
-            # Kept, for the report and for the error.
-            self.compiled[plan] = needed_bytes(plan)
-            return self.compiled[plan]
-
         try:
-            self.chosen = first_within_budget(
+            self.chosen = cheapest_within_budget(
                 list(self.predicted),
                 budget_bytes=self.budget_bytes,
                 predicted_bytes=self.predicted.__getitem__,
-                needed_bytes=compiled_bytes,
+                needed_bytes=needed_bytes,
+                known=self.compiled,
+                prediction_error=PREDICTION_ERROR,
             )
         except BudgetTooSmallError as error:
             self.smallest_budget_bytes = smallest = error.smallest_budget_bytes

@@ -7,17 +7,17 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from keras_recompute.planning.compile_search import largest_within_budget
 from keras_recompute.report.output import print_error
-from keras_recompute.report.sweep import SweepRow, sweep_table, write_sweep
 from keras_recompute.sizes import format_bytes
 
 from .arguments import Options
 from .data import Text
+from .largest_batch import largest_within_budget
 from .memory_check import predicted_bytes
 from .program_needs import bytes_needed, capacity_of, peak_and_needed_bytes
 from .sequence_plans import SequencePlan, named_plans
 from .session import BuildModel, Session
+from .sweep_report import SweepRow, sweep_table, write_sweep
 
 
 class Sweep:

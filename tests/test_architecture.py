@@ -118,9 +118,8 @@ EXAMPLE_IMPORTS = {
         *("atomic_files", "command_line", "keras_backend", "sizes", "startup_lines"),
         *("distribute.cluster", "layers.time_slice"),
         *("liveness.device_compilers", "liveness.local_device", "liveness.process"),
-        *("planning.compile_search", "planning.nested_sections"),
+        *("planning.budget", "planning.compile_search", "planning.nested_sections"),
         *("report.files", "report.optional_imports", "report.output", "report.page"),
-        "report.sweep",
     )
 }
 # Files that hold records: what planning and liveness hand to a report.

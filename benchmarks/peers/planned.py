@@ -15,7 +15,8 @@ from workloads import Workload
 
 import keras_recompute as kr
 from keras_recompute.planning import BudgetTooSmallError, predicted_peak_bytes
-from keras_recompute.planning.compile_search import first_within_budget
+from keras_recompute.planning.compile_search import cheapest_within_budget
+from lstm_example.plan_choice import PREDICTION_ERROR
 from lstm_example.sequence_plans import SequencePlan, plans_for
 
 from . import Peer
@@ -60,15 +61,16 @@ def _recurrent(workload: Workload, budget_bytes: int) -> tuple[kr.Model, str]:
         return tried[plan][0]
 
     try:
-        plan = first_within_budget(
+        plan = cheapest_within_budget(
             plans_for(workload.length),
             budget_bytes=budget_bytes,
             predicted_bytes=predicted_bytes,
             needed_bytes=needed_bytes,
+            known={},
+            prediction_error=PREDICTION_ERROR,
         )
-    except (
-        BudgetTooSmallError
-    ):  # a program's temporaries may differ by some bytes from one compilation to the next
+    # A program's temporaries may differ by some bytes from one compilation to the next.
+    except BudgetTooSmallError:
         plan = min(tried, key=lambda each: tried[each][0])
     return tried[plan][1], str(plan)
 

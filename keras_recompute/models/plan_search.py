@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from ..planning import BudgetTooSmallError, Chain
-from ..planning.budget import bisect_smallest
+from ..planning.compile_search import cheapest_within_budget
 from ..seams.keras.layers import layers_in
 from ..sizes import format_bytes
 from .call_graph import Graph
@@ -272,33 +272,23 @@ def cheapest_verified(candidates: Candidates, compiled: CompiledPeaks) -> tuple[
 def _cheapest_sections(
     candidates: Candidates, needed: Callable[[Sections], int], known: Known
 ) -> Sections:
-    """Return the first of all options, cheapest first, whose ``needed`` bytes are in the budget.
+    """Return the cheapest sections whose ``needed`` bytes are in the budget.
 
-    The options behind it fit too. The search begins with the option that is predicted to fit and
-    goes on by halves. ``known`` has the needs that were found before, and those found here are
-    added. Raises BudgetTooSmallError with the smallest budget that was found to do.
+    ``known`` has the needs that were found before, and those found here are added. Raises
+    BudgetTooSmallError with the smallest budget that was found to do.
     """
-    prediction, budget_bytes = candidates.prediction, candidates.budget_bytes
+    prediction = candidates.prediction
     options = [sections for sections in prediction.sections_for_all_budgets() if sections != PLAIN]
-    if not options:
-        raise too_small(budget_bytes, known)
-    enough = _first_index(options, lambda s: known.get(s, budget_bytes + 1) <= budget_bytes)
-    predicted = _first_index(options, lambda s: prediction.peak_bytes(s) <= budget_bytes)
-    guess = min(predicted, len(options) - 1)
-    first_fitting = bisect_smallest(
-        enough, lambda n: needed(options[n]) <= budget_bytes, guesses=[guess, guess - 1, guess + 1]
-    )
-    if first_fitting == len(options):
-        raise too_small(budget_bytes, known)
-    return options[first_fitting]
-
-
-def _first_index(options: Sequence[Sections], fits: Callable[[Sections], bool]) -> int:
-    """Return the number of the first of ``options`` that ``fits``, else how many there are."""
-    for n, sections in enumerate(options):
-        if fits(sections):
-            return n
-    return len(options)
+    try:
+        return cheapest_within_budget(
+            options,
+            budget_bytes=candidates.budget_bytes,
+            predicted_bytes=prediction.peak_bytes,
+            needed_bytes=needed,
+            known=known,
+        )
+    except BudgetTooSmallError:
+        raise too_small(candidates.budget_bytes, known) from None
 
 
 @contextmanager

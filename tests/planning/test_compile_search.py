@@ -8,18 +8,14 @@ from hypothesis import strategies as st
 
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.planning import BudgetTooSmallError
-from keras_recompute.planning.compile_search import (
-    LEANEST,
-    first_within_budget,
-    largest_within_budget,
-)
+from keras_recompute.planning.compile_search import LEANEST, cheapest_within_budget
 
 from .cases import repeatable
 
 
-def choose(plans, budget_bytes):
+def choose(plans, budget_bytes, prediction_error=0.1, known=()):
     """Return the number of the plan chosen from ``plans``, pairs of predicted and needed bytes, and
-    what was compiled.
+    what was compiled. The needs of the plans with the numbers ``known`` were found before.
     """
     compiled = []
 
@@ -27,11 +23,13 @@ def choose(plans, budget_bytes):
         compiled.append(number)
         return plans[number][1]
 
-    number = first_within_budget(
+    number = cheapest_within_budget(
         range(len(plans)),
         budget_bytes=budget_bytes,
         predicted_bytes=lambda n: plans[n][0],
         needed_bytes=needed_bytes,
+        known={number: plans[number][1] for number in known},
+        prediction_error=prediction_error,
     )
     return number, compiled
 
@@ -103,51 +101,41 @@ def test_whatever_the_predictions(shares, budget_bytes):
             )
 
 
-@pytest.mark.parametrize("error", [-0.08, -0.01, 0.0, 0.01, 0.08])
-@pytest.mark.parametrize("fixed", [0, 700])
-def test_the_largest_batch_is_proven_on_both_sides(error, fixed):
-    asked = []
-
-    def needed_bytes(batch):
-        asked.append(batch)
-        return fixed + round(13 * batch * (1 + error))
-
-    expected = max((n for n in range(2000) if needed_bytes(n) <= 10_000), default=0)
-    asked.clear()
-    found = largest_within_budget(
-        budget_bytes=10_000, predicted_bytes=lambda n: fixed + 13 * n, needed_bytes=needed_bytes
-    )
-    assert found == expected
-    assert {found, found + 1} <= set(asked)
-    assert len(asked) <= 4
+HALVES = [(100 - 10 * n, 160 - 10 * n) for n in range(10)]  # predictions that are 60 too low
 
 
-def test_a_batch_of_one_may_be_too_much_and_the_search_ends():
-    assert (
-        largest_within_budget(
-            budget_bytes=9, predicted_bytes=lambda n: 10 * n, needed_bytes=lambda n: 10 * n
-        )
-        == 0
-    )
-    assert (
-        largest_within_budget(
-            budget_bytes=9, predicted_bytes=lambda _: 1, needed_bytes=lambda _: 1, most=50
-        )
-        == 50
-    )
+def test_without_a_known_error_the_search_goes_on_by_halves():
+    # 50 is predicted by the sixth and needed by none; the seventh is tried, then the last half.
+    with pytest.raises(BudgetTooSmallError) as refusal:
+        choose(HALVES, 50, None)
+    assert refusal.value.smallest_budget_bytes == 70
+    # Of 80 the third is predicted to do, and then the fourth; the ninth does.
+    assert choose(HALVES, 80, None) == (8, [2, 3, 7, 9, 8])
+    # Where the prediction is right its neighbour is all that has to be compiled beside.
+    right = [(need, need) for _, need in HALVES]
+    assert choose(right, 120, None) == (4, [4, 3])
 
 
-def test_a_useless_prediction_still_ends_at_the_largest():
-    asked = []
+def test_what_is_known_is_not_compiled_again():
+    assert choose(HALVES, 80, None, known=(7, 8)) == (8, [2, 3, 6])
+    assert choose(HALVES, 80, None, known=(2, 3, 7, 8, 9)) == (8, [6])
+    assert choose([(390, 391), (108, 108), (76, 77)], 100, known=(1,)) == (2, [2])
 
-    def needed_bytes(batch):
-        asked.append(batch)
-        return batch**3
 
-    assert (
-        largest_within_budget(
-            budget_bytes=10**6, predicted_bytes=lambda n: n, needed_bytes=needed_bytes
-        )
-        == 100
-    )
-    assert len(asked) < 30
+@repeatable
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=12), st.integers(1, 250), st.integers())
+def test_by_halves_the_first_that_fits_is_found_whatever_the_predictions(needs, budget, seed):
+    """Needs that fall are all that is asked for."""
+    needs = sorted(set(needs), reverse=True)
+    predicted = [300 - 20 * n - abs(seed) % 13 for n in range(len(needs))]
+    plans = list(zip(predicted, needs))
+    expected = sum(need > budget for need in needs)
+    if expected == len(needs):
+        with pytest.raises(BudgetTooSmallError) as refusal:
+            choose(plans, budget, None)
+        assert refusal.value.smallest_budget_bytes == needs[-1]
+        return
+    number, compiled = choose(plans, budget, None)
+    assert number == expected
+    assert number in compiled
+    assert len(set(compiled)) == len(compiled)

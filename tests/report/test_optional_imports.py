@@ -13,7 +13,7 @@ from keras_recompute.report import (
     write_report,
 )
 from keras_recompute.report.commands import main
-from keras_recompute.report.sweep import sweep_figure
+from lstm_example.sweep_report import sweep_figure
 
 
 @pytest.fixture

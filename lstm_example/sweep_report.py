@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Sequence
 
-from ..atomic_files import atomic_write, ensure_folder
-from ..errors import InvalidArgumentError
-from ..sizes import format_bytes, parse_bytes
-from .optional_imports import DRAWING, check_installed
+from keras_recompute.atomic_files import atomic_write, ensure_folder
+from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.report.optional_imports import DRAWING, check_installed
+from keras_recompute.sizes import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from keras_recompute.errors import InvalidArgumentError
-from keras_recompute.report.sweep import SweepRow, knee, sweep_figure, sweep_table, write_sweep
+from lstm_example.sweep_report import SweepRow, knee, sweep_figure, sweep_table, write_sweep
 
 MIB = 2**20
 
