@@ -20,9 +20,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import recompute_lstm  # noqa: E402
 from keras_recompute.sizes import format_bytes  # noqa: E402
 from lstm_example.arguments import parse_arguments  # noqa: E402
+from lstm_example.graphcore_runtime import load_runtime  # noqa: E402
 from lstm_example.memory_check import predicted_bytes  # noqa: E402
+from lstm_example.model_builder import ModelBuilder  # noqa: E402
+from lstm_example.progress import Progress  # noqa: E402
+from lstm_example.run_record import RunRecord  # noqa: E402
 from lstm_example.sequence_plans import SequencePlan, named_plans, plans_for  # noqa: E402
-from lstm_example.session import Session  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "predictions.json"
 FIGURE = ROOT / "static" / "LSTM_levels.png"
@@ -56,17 +59,20 @@ COMPILED = [
 ]
 
 
-def session(*arguments):
-    """Return a run of the example with these arguments, not begun."""
-    parsed = parse_arguments([*map(str, arguments), "--quiet"], recompute_lstm.__doc__)
-    run = Session(parsed, recompute_lstm.build_model)
-    run.load()
-    return run
+def options_of(*arguments):
+    """Return the options of the example with these arguments."""
+    return parse_arguments(list(map(str, arguments)), recompute_lstm.__doc__)
 
 
-def compiled(run, plan):
+def compiled(options, plan):
     """Return the bytes of ``plan`` as predicted and as compiled."""
-    return predicted_bytes(run.options, plan), run.compile(plan).peak_bytes
+    builder = ModelBuilder(
+        load_runtime(options.target),
+        RunRecord(options),
+        recompute_lstm.build_model,
+        say=Progress(quiet=True).say,
+    )
+    return predicted_bytes(options, plan), builder.compile(plan).peak_bytes
 
 
 def figure(path):
@@ -74,14 +80,14 @@ def figure(path):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    run = session("--data", "constant")
+    options = options_of("--data", "constant")
     colours = {1: "#0072B2", 2: "#E69F00", 3: "#009E73"}
     drawn = Figure(figsize=(9, 4.4), dpi=200, facecolor="white")
     FigureCanvasAgg(drawn)
     axes = drawn.add_axes((0.075, 0.13, 0.91, 0.74))
     for levels, colour in colours.items():
         plans = [plan for plan in plans_for(2048, levels=levels) if plan.recompute]
-        peaks = [predicted_bytes(run.options, plan) / 2**20 for plan in plans]
+        peaks = [predicted_bytes(options, plan) / 2**20 for plan in plans]
         name = f"{levels} level{'s' if levels > 1 else ''}"
         axes.plot(
             [plan.checkpoints + 1 for plan in plans],
@@ -90,7 +96,7 @@ def figure(path):
             label=f"{name}, predicted",
         )
         some = [SequencePlan(k, n) for k, n in COMPILED if n == levels]
-        points = [compiled(run, plan)[1] / 2**20 for plan in some]
+        points = [compiled(options, plan)[1] / 2**20 for plan in some]
         axes.plot(
             [plan.checkpoints + 1 for plan in some],
             points,
@@ -127,10 +133,10 @@ def main():
     names = ("cell", "data", "seq-len", "units", "features", "batch-size", "checkpoints", "levels")
     rows = []
     for values in GRID:
-        run = session(
+        options = options_of(
             *(part for name, value in zip(names, values) for part in (f"--{name}", value))
         )
-        predicted, peak = compiled(run, *named_plans(run.options))
+        predicted, peak = compiled(options, *named_plans(options))
         rows.append(
             {**dict(zip(names, values)), "predicted_peak_bytes": predicted, "peak_bytes": peak}
         )

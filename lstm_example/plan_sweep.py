@@ -12,47 +12,37 @@ from keras_recompute.sizes import format_bytes
 
 from .arguments import Options
 from .data import Text
+from .graphcore_runtime import load_runtime
 from .largest_batch import largest_within_budget
 from .memory_check import predicted_bytes
+from .model_builder import BuildModel, ModelBuilder
 from .program_needs import bytes_needed, capacity_of, peak_and_needed_bytes
+from .progress import Progress
+from .run_record import RunRecord
 from .sequence_plans import SequencePlan, named_plans
-from .session import BuildModel, Session
 from .sweep_report import SweepRow, sweep_table, write_sweep
+from .training import fit
 
 
 class Sweep:
     """Runs of several plans, and the results of the finished ones."""
 
     def __init__(self, options: Options, build_model: BuildModel) -> None:
-        self.options, self.build_model = options, build_model
+        self.options, self._build_model = options, build_model
         self.capacity_bytes = options.memory_budget or capacity_of(options)[0]
+        self.progress = Progress(quiet=True)
         self.rows: list[SweepRow] = []
-        self.seconds: list[float] = []
+        self.updates = 0
         self.versions: dict[str, str] = {"python": platform.python_version()}
 
     def train(self, text: Text | None) -> None:
         """Compile each plan, run it unless told not to, and find the largest batch that fits."""
+        tf = load_runtime(self.options.target)
+        self.versions.update(tensorflow=tf.__version__, keras=tf.keras.__version__)
         for plan in named_plans(self.options):
             for warning in plan.warnings(self.options.seq_len):
                 print_error(f"warning: {warning}")
-            # A session of its own, so that no plan inherits the state of another.
-            session = self.session()
-            peak, needed = peak_and_needed_bytes(self.options, partial(session.compile, plan))
-            if not self.options.compile_only:
-                session.fit(text)
-            self.seconds += session.seconds
-            self.versions.update(session.versions)
-            row = SweepRow(
-                plan=str(plan),
-                checkpoints=plan.checkpoints,
-                levels=plan.levels,
-                recompute=plan.recompute,
-                predicted_peak_bytes=predicted_bytes(self.options, plan),
-                peak_bytes=peak,
-                needed_bytes=needed,
-                step_seconds=session.step_seconds,
-                largest_batch=self.largest_batch(plan),
-            )
+            row = self._row(tf, plan, text)
             self.rows.append(row)
             if not self.options.quiet:
                 timed = "" if row.step_seconds is None else f", {row.step_seconds:.3g} s per step"
@@ -62,23 +52,47 @@ class Sweep:
                     flush=True,
                 )
 
-    def session(self, batch_size: int | None = None) -> Session:
-        """Return a separate run that prints nothing."""
-        options = replace(
-            self.options, quiet=True, batch_size=batch_size or self.options.batch_size
+    def _row(self, tf: Any, plan: SequencePlan, text: Text | None) -> SweepRow:
+        # A record of its own, so that no plan inherits the state of another.
+        record = RunRecord(replace(self.options, quiet=True))
+        builder = self._builder(tf, record)
+        peak, needed = peak_and_needed_bytes(self.options, partial(builder.compile, plan))
+        if not self.options.compile_only:
+            fit(
+                builder.built,
+                record,
+                requested=record.options,
+                text=text,
+                progress=self.progress,
+            )
+        self.updates += record.updates
+        return SweepRow(
+            plan=str(plan),
+            checkpoints=plan.checkpoints,
+            levels=plan.levels,
+            recompute=plan.recompute,
+            predicted_peak_bytes=predicted_bytes(self.options, plan),
+            peak_bytes=peak,
+            needed_bytes=needed,
+            step_seconds=record.step_seconds,
+            largest_batch=self._largest_batch(tf, plan),
         )
-        session = Session(options, self.build_model)
-        session.load()
-        return session
 
-    def largest_batch(self, plan: SequencePlan) -> int:
+    def _builder(self, tf: Any, record: RunRecord) -> ModelBuilder:
+        return ModelBuilder(tf, record, self._build_model, say=self.progress.say)
+
+    def _largest_batch(self, tf: Any, plan: SequencePlan) -> int:
         """Return the largest batch of ``plan`` that fits, proven by compiling it and one more."""
+
+        def needed_bytes(batch_size: int) -> int:
+            options = replace(self.options, quiet=True, batch_size=batch_size)
+            builder = self._builder(tf, RunRecord(options))
+            return bytes_needed(self.options, partial(builder.compile, plan))
+
         return largest_within_budget(
             budget_bytes=self.capacity_bytes,
-            predicted_bytes=lambda batch_size: predicted_bytes(self.options, plan, batch_size),
-            needed_bytes=lambda batch_size: bytes_needed(
-                self.options, lambda: self.session(batch_size).compile(plan)
-            ),
+            predicted_bytes=partial(predicted_bytes, self.options, plan),
+            needed_bytes=needed_bytes,
         )
 
     def report(self) -> None:

@@ -23,13 +23,14 @@ from .data import Text, find_text
 from .event_log import check_log
 from .json_file import write_figures
 from .memory_check import check_memory, describe_shortage, is_out_of_memory
+from .model_builder import BuildModel
 from .output_checks import check_outputs
 from .plan_sweep import Sweep
 from .resumption import find_save_to_resume
 from .sampling import generate
 from .saves import hold_folder, list_saves
-from .session import BuildModel, Session
 from .stop_signals import ignore_signals, raise_on_signals
+from .training_run import TrainingRun
 from .worker_processes import WorkerShare, join_cluster, start_workers, writes_files
 
 PROGRAM = "recompute_lstm.py"
@@ -43,11 +44,11 @@ def run(argv: Sequence[str] | None, documentation: str, build_model: BuildModel)
     DONE, FAILED, IMPOSSIBLE, or SIGNALLED plus the number of the signal that ended it.
     """
     with raise_on_signals() as let_signals_pass:
-        session, failures = _carry_out(argv, documentation, build_model, let_signals_pass)
+        task, failures = _carry_out(argv, documentation, build_model, let_signals_pass)
         unsaid = [error for error in failures if not isinstance(error, SystemExit)]
         if unsaid:
-            print_error(f"{PROGRAM}: {'; '.join(_line(error, session) for error in unsaid)}")
-    return _exit_code(failures[0], session) if failures else DONE
+            print_error(f"{PROGRAM}: {'; '.join(_line(error, task) for error in unsaid)}")
+    return _exit_code(failures[0], task) if failures else DONE
 
 
 def exit_process(code: int) -> NoReturn:
@@ -64,9 +65,9 @@ def _carry_out(
     documentation: str,
     build_model: BuildModel,
     let_signals_pass: Callable[[], None],
-) -> tuple[Session | Sweep | None, list[BaseException]]:
-    """Return the session, if it came to that, and the errors, the first cause first."""
-    session: Session | Sweep | None = None
+) -> tuple[TrainingRun | Sweep | None, list[BaseException]]:
+    """Return the task, if it came to that, and the errors, the first cause first."""
+    task: TrainingRun | Sweep | None = None
     failures: list[BaseException] = []
     with watch_output() as output:
         try:
@@ -88,11 +89,11 @@ def _carry_out(
                 )
             with join_cluster(options, text) as share, _saves_in(options, share):
                 if options.sweep is None:
-                    session = Session(options, build_model, share, resumed=resumed)
+                    task = TrainingRun(options, build_model, share, resumed=resumed)
                 else:
-                    session = Sweep(options, build_model)
-                _train(session, text, output)
-            session.report()
+                    task = Sweep(options, build_model)
+                _train(task, text, output)
+            task.report()
         # --help, --generate, or workers that reported their errors themselves.
         except SystemExit as ended:
             if ended.code:
@@ -102,13 +103,13 @@ def _carry_out(
         let_signals_pass()
         try:
             # Written also after a failure: the figures so far are not lost.
-            if session is not None and session.options.json is not None:
-                write_figures(session.fields(), session.options.json)
+            if task is not None and task.options.json is not None:
+                write_figures(task.fields(), task.options.json)
         except Exception as error:  # of a file that cannot be written, above all
             failures.append(error)
     if output.error is not None and output.error not in failures:
         failures.append(output.error)
-    return session, failures
+    return task, failures
 
 
 def _saves_in(options: Options, share: WorkerShare) -> ContextManager[Any]:
@@ -132,7 +133,7 @@ def _check_and_find_text(options: Options) -> Text | None:
     return find_text(options) if options.is_text else None
 
 
-def _train(session: Session | Sweep, text: Text | None, output: Output) -> None:
+def _train(task: TrainingRun | Sweep, text: Text | None, output: Output) -> None:
     """Train in a thread, since a compiled program cannot be interrupted but waiting for it can.
 
     Raises OutputError once nothing can be printed any more, unless the run writes files.
@@ -141,16 +142,11 @@ def _train(session: Session | Sweep, text: Text | None, output: Output) -> None:
 
     def work() -> None:
         try:
-            session.train(text)
+            task.train(text)
         except BaseException as error:  # handed to the main thread, which decides what to say
             failures.append(error)
 
-    keeps_files = (
-        session.options.json
-        or session.options.report
-        or session.options.save
-        or session.options.log
-    )
+    keeps_files = task.options.json or task.options.report or task.options.save or task.options.log
     worker = threading.Thread(target=work, name=_THREAD, daemon=True)
     worker.start()
     try:
@@ -160,48 +156,41 @@ def _train(session: Session | Sweep, text: Text | None, output: Output) -> None:
             if output.error is not None and not keeps_files:
                 raise output.error
     finally:  # the live bar must not outlive the training
-        if isinstance(session, Session):
-            session.progress.stop()
+        task.progress.stop()
     if failures:
         raise failures[0]
 
 
-def _exit_code(error: BaseException, session: Session | Sweep | None) -> int:
+def _exit_code(error: BaseException, task: TrainingRun | Sweep | None) -> int:
     if isinstance(error, SystemExit):
         return int(error.code or DONE)
     if isinstance(error, KeyboardInterrupt):
         return SIGNALLED + getattr(error, "number", int(signal.SIGINT))
     is_refused = isinstance(error, InvalidArgumentError) or (
-        session is None and isinstance(error, TargetError)
+        task is None and isinstance(error, TargetError)
     )
     return IMPOSSIBLE if is_refused else FAILED
 
 
-def _resume_hint(session: Session | Sweep | None) -> str:
-    if not isinstance(session, Session) or session.options.save is None:
+def _resume_hint(task: TrainingRun | Sweep | None) -> str:
+    if task is None or task.options.save is None:
         return ""
     # Read from the folder: a signal may come between a save and the note that it was made.
-    saves = list_saves(Path(session.options.save))
+    saves = list_saves(Path(task.options.save))
     return f"; --resume goes on from {saves[-1]}" if saves else "; there is no save yet"
 
 
-def _line(error: BaseException, session: Session | Sweep | None) -> str:
+def _line(error: BaseException, task: TrainingRun | Sweep | None) -> str:
     """Return the line that reports ``error``."""
     if isinstance(error, RecomputeError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
         by = f" by {error}" if str(error) else ""
-        done = (
-            len(session.losses)
-            if isinstance(session, Session)
-            else len(session.seconds)
-            if session
-            else 0
-        )
-        kept = f"what was reported is kept{_resume_hint(session)}"
+        done = task.updates if task else 0
+        kept = f"what was reported is kept{_resume_hint(task)}"
         return f"interrupted{by} after {done} updates; {kept}"
-    if session is not None and is_out_of_memory(error):
-        return describe_shortage(session.options)
+    if task is not None and is_out_of_memory(error):
+        return describe_shortage(task.options)
     if sys.flags.dev_mode:
         traceback.print_exception(type(error), error, error.__traceback__)
     return f"{type(error).__name__}: {' '.join(str(error).split()):.300}"

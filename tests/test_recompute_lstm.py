@@ -9,10 +9,14 @@ import pytest
 
 import recompute_lstm
 from lstm_example.arguments import parse_arguments
+from lstm_example.graphcore_runtime import load_runtime
+from lstm_example.json_file import figures_of
 from lstm_example.memory_check import predicted_bytes
+from lstm_example.model_builder import ModelBuilder
 from lstm_example.program_needs import needed_bytes
+from lstm_example.progress import Progress
+from lstm_example.run_record import RunRecord
 from lstm_example.sequence_plans import SequencePlan, named_plans, plans_for
-from lstm_example.session import Session
 
 ROOT = Path(__file__).parent.parent
 MIB = 2**20
@@ -126,22 +130,23 @@ def test_the_loss_falls(folder):
 
 
 def compiled(*arguments):
-    """Return a session whose training program is compiled and not run."""
+    """Return the record of a run whose training program is compiled and not run."""
     from keras_recompute.ipu import uninstall
 
     arguments = parse_arguments(
         ["--data", "constant", "--quiet", *arguments], recompute_lstm.__doc__
     )
-    session = Session(arguments, recompute_lstm.build_model)
-    session.load()
+    record = RunRecord(arguments)
+    say = Progress(quiet=True).say
+    builder = ModelBuilder(load_runtime("xla"), record, recompute_lstm.build_model, say=say)
     try:
-        session.compile(*named_plans(arguments))
+        builder.compile(*named_plans(arguments))
     finally:
         from tensorflow.python import ipu
 
         ipu.config.reset_ipu_configuration()
         uninstall()
-    return session
+    return record
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +183,7 @@ def test_two_levels_need_less_than_any_single_one(published):
     assert nested.program.allocated_temporary_bytes < 0.6 * min(
         p.allocated_temporary_bytes for p in single
     )
-    predicted = nested.fields()["predicted_peak_bytes"]
+    predicted = figures_of(nested)["predicted_peak_bytes"]
     assert predicted == pytest.approx(nested.program.peak_bytes, rel=0.03)
 
 
@@ -209,9 +214,9 @@ def test_the_prediction_is_near_what_is_compiled(published):
     ],
 )
 def test_the_prediction_follows_the_shapes(shapes):
-    session = compiled(*shapes.split())
-    assert session.fields()["predicted_peak_bytes"] == pytest.approx(
-        session.program.peak_bytes, rel=0.1
+    record = compiled(*shapes.split())
+    assert figures_of(record)["predicted_peak_bytes"] == pytest.approx(
+        record.program.peak_bytes, rel=0.1
     )
 
 
@@ -221,10 +226,10 @@ def test_the_prediction_follows_the_shapes(shapes):
     ["--data constant --checkpoints 31", "--data text --checkpoints 63 --levels 2"],
 )
 def test_65536_steps_train_within_256_mib(plan):
-    session = compiled("--seq-len", "65536", "--batch-size", "1", *plan.split())
-    assert session.program.allocated_temporary_bytes <= 256 * MIB
-    assert session.program.peak_bytes == pytest.approx(
-        session.fields()["predicted_peak_bytes"], rel=0.1
+    record = compiled("--seq-len", "65536", "--batch-size", "1", *plan.split())
+    assert record.program.allocated_temporary_bytes <= 256 * MIB
+    assert record.program.peak_bytes == pytest.approx(
+        figures_of(record)["predicted_peak_bytes"], rel=0.1
     )
 
 
@@ -290,10 +295,10 @@ def test_a_sweep_compares_plans_and_finds_the_largest_batch(folder, capsys):
     assert [row["step_seconds"] for row in rows] == [None, None]
     assert rows[0]["peak_bytes"] > rows[1]["peak_bytes"]
     assert 4 < rows[0]["largest_batch"] < rows[1]["largest_batch"]
-    session = compiled(
+    record = compiled(
         *SMALL, "--checkpoints", "1", "--batch-size", str(rows[1]["largest_batch"] + 1)
     )
-    assert needed_bytes(session.program, session.options) > 256 * 1024
+    assert needed_bytes(record.program, record.options) > 256 * 1024
     assert json.loads((report / "sweep.json").read_text())["rows"] == rows
     assert sorted(p.name for p in report.iterdir()) == ["sweep.json", "sweep.png", "sweep.txt"]
     assert "| 1 checkpoint " in capsys.readouterr().out

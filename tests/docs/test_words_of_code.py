@@ -30,7 +30,7 @@ REPLACED = {
     "frozen gradient higher joint kinds left_behind levels listing loop_pair loop_roles lower "
     "marks nest offload once origin outline pieces poolings products programs splice split "
     "stateless undifferentiable windows writing",
-    EXAMPLE: "choosing generating log outputs plans resuming room stopping sweep workers",
+    EXAMPLE: "choosing generating log outputs plans resuming room session stopping sweep workers",
     "ipu": "absent accumulate children dealing entered extension keras2_ways programs "
     "refused_on_use replicas spread unsupported workers",
     "layers": "by_hand same_class",

@@ -9,7 +9,7 @@ import time
 from keras_recompute.liveness import Buffer, Program, Step
 from lstm_example import run as course
 from lstm_example.sequence_plans import named_plans
-from lstm_example.session import Session
+from lstm_example.training_run import TrainingRun
 
 PROGRAM = Program(
     "pretended",
@@ -19,21 +19,22 @@ PROGRAM = Program(
 )
 
 
-class Pretended(Session):
-    """A session whose figures are made up."""
+class Pretended(TrainingRun):
+    """A run whose figures are made up."""
 
     def train(self, _):
         """Do as if two updates were done."""
-        (self.plan,) = named_plans(self.options)
-        self.program, self.parameters, self.losses = PROGRAM, 10, [2.0, 1.0]
-        self.seconds += [0.5, 0.5]
-        self.say("update 2/2")
+        record = self.record
+        (record.plan,) = named_plans(self.options)
+        record.program, record.parameters, record.losses = PROGRAM, 10, [2.0, 1.0]
+        record.seconds += [0.5, 0.5]
+        self.progress.say("update 2/2")
         while self.options.epochs > 1:
             time.sleep(0.05)
-            self.say("again")
-        self.completed = True
+            self.progress.say("again")
+        record.completed = True
 
 
 if __name__ == "__main__":
-    course.Session = Pretended
+    course.TrainingRun = Pretended
     course.exit_process(course.run(None, "A pretended script.\n\nNo more.", None))

@@ -90,7 +90,7 @@ def test_memory_that_is_refused_in_training_is_one_line_and_the_figures_stay(
             super().train(text)
             raise MemoryError
 
-    monkeypatch.setattr(course, "Session", Refused)
+    monkeypatch.setattr(course, "TrainingRun", Refused)
     path = tmp_path / "out.json"
     assert recompute_lstm.main(["--quiet", "--json", str(path)]) == 1
     err = capsys.readouterr().err
@@ -105,7 +105,7 @@ def test_what_nobody_expected_is_one_line_and_the_figures_stay(monkeypatch, tmp_
             super().train(text)
             raise KeyError("first\nsecond")
 
-    monkeypatch.setattr(course, "Session", Broken)
+    monkeypatch.setattr(course, "TrainingRun", Broken)
     path = tmp_path / "out.json"
     assert recompute_lstm.main(["--quiet", "--json", str(path)]) == 1
     assert capsys.readouterr().err == "recompute_lstm.py: KeyError: 'first\\nsecond'\n"

@@ -8,7 +8,7 @@ import pytest
 import recompute_lstm
 from keras_recompute.errors import RecomputeError
 from lstm_example.data import find_text
-from lstm_example.session import Session
+from lstm_example.progress import Progress
 
 
 def text_of(path, seq_len=3):
@@ -49,7 +49,7 @@ def test_a_text_that_becomes_shorter_is_told(tmp_path):
 def test_a_text_that_becomes_shorter_in_training_is_one_line(tmp_path, capsys, monkeypatch):
     path = tmp_path / "text"
     path.write_bytes(bytes(range(256)) * 4)
-    monkeypatch.setattr(Session, "after_update", lambda _: path.write_bytes(b"short"))
+    monkeypatch.setattr(Progress, "update", lambda *_: path.write_bytes(b"short"))
     small = "--seq-len 48 --units 8 --features 12 --batch-size 4 --gradient-accumulation 2 "
     small += "--steps-per-epoch 20 --quiet"
     assert recompute_lstm.main([*small.split(), "--checkpoints", "1", "--text", str(path)]) == 1

@@ -1,0 +1,92 @@
+"""What is known of a run so far: its options, plan, program and figures.
+
+Runs on Python 3.8 beside the Poplar SDK.
+"""
+
+from __future__ import annotations
+
+import platform
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+from keras_recompute.liveness import Program
+
+from .arguments import Options
+from .plan_choice import Choice
+from .saves import Save
+from .sequence_plans import SequencePlan
+
+SAVED = ("losses", "gradient_norms", "validation", "trained_seconds", "versions")
+
+
+@dataclass(frozen=True)
+class MeasuredMemory:
+    """Memory that a run took beyond what was held before; None if unknown."""
+
+    measured_peak_bytes: int | None = None
+    device_peak_bytes: int | None = None
+
+
+@dataclass
+class RunRecord:
+    """The figures of a run. The thread that trains writes them, and the main thread reports them.
+
+    ``losses``, ``gradient_norms`` and ``trained_seconds`` include those of earlier runs that this
+    one goes on from, ``seconds`` are per step of each update of this run.
+    """
+
+    options: Options
+    workers: int = 1
+    resumed: Save | None = None  # what the run goes on from
+    saved: Save | None = None  # its last save
+    versions: dict[str, str] = field(default_factory=lambda: {"python": platform.python_version()})
+    choice: Choice | None = None
+    plan: SequencePlan | None = None
+    parameters: int | None = None
+    program: Program | None = None
+    losses: list[float] = field(default_factory=list)
+    gradient_norms: list[float] | None = field(default_factory=list)  # None if unknown
+    validation: list[dict[str, float]] = field(default_factory=list)  # of the held-back text
+    trained_seconds: float = 0.0
+    seconds: list[float] = field(default_factory=list)
+    measured: MeasuredMemory | None = None
+    completed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.resumed:
+            self.saved, state = self.resumed, self.resumed.state
+            self.losses, self.gradient_norms = list(state["losses"]), list(state["gradient_norms"])
+            self.validation = list(state["validation"])
+            self.trained_seconds = state["trained_seconds"]
+
+    @property
+    def updates(self) -> int:
+        """The number of updates that are done, those of earlier runs among them."""
+        return len(self.losses)
+
+    @property
+    def step_seconds(self) -> float | None:
+        """The median of the seconds per step, without the first execution, which compiles.
+
+        If there is only one execution, it counts.
+        """
+        return statistics.median(self.seconds[1:] or self.seconds) if self.seconds else None
+
+    def add_update(self, *, loss: float, norm: float | None, elapsed_seconds: float) -> None:
+        """Add the figures of an update; ``norm`` is None if unknown."""
+        self.trained_seconds += elapsed_seconds
+        self.seconds.append(elapsed_seconds / self.options.gradient_accumulation)
+        self.losses.append(loss)
+        if norm is None:
+            self.gradient_norms = None
+        elif self.gradient_norms is not None:
+            self.gradient_norms.append(norm)
+
+    def is_due(self, every: int) -> bool:
+        """Whether what is due every ``every`` updates, and after the last one, is due now."""
+        return self.updates % every == 0 or self.updates == self.options.updates
+
+    def saved_figures(self) -> dict[str, Any]:
+        """Return the figures that a save holds."""
+        return {name: getattr(self, name) for name in SAVED}

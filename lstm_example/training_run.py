@@ -1,0 +1,111 @@
+"""One run of the example: it builds, compiles and trains one plan, and reports.
+
+Each of these is another module's job; what comes of them is in a ``RunRecord``. Runs on Python 3.8
+beside the Poplar SDK.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras_recompute.report.output import print_error
+
+from .arguments import Options
+from .data import Text
+from .graphcore_runtime import load_runtime, request_reports
+from .json_file import figures_of
+from .model_builder import BuildModel, ModelBuilder
+from .plan_choice import choice_for
+from .program_needs import bytes_needed
+from .progress import Progress
+from .resumption import check_versions
+from .run_record import RunRecord
+from .run_report import print_run
+from .saves import Save
+from .sequence_plans import named_plans
+from .training import fit
+from .worker_processes import ALONE, WorkerShare
+
+
+class TrainingRun:
+    """A run of one plan, in one process."""
+
+    def __init__(
+        self,
+        options: Options,
+        build_model: BuildModel,
+        share: WorkerShare = ALONE,
+        *,
+        resumed: Save | None = None,
+    ) -> None:
+        self._requested, self.options = options, share.options(options)
+        self._build_model, self._share = build_model, share
+        self.record = RunRecord(self.options, share.workers, resumed)
+        self.progress = Progress(quiet=self.options.quiet)
+
+    def train(self, text: Text | None) -> None:
+        """Choose the plan if asked to, compile, and fit."""
+        options, record = self.options, self.record
+        poplar = request_reports(options)
+        self.progress.say("loading TensorFlow")
+        tf = load_runtime(options.target)
+        record.versions.update(tensorflow=tf.__version__, keras=tf.keras.__version__)
+        if record.resumed:
+            check_versions(record.resumed, record.versions)
+        builder = ModelBuilder(
+            tf,
+            record,
+            self._build_model,
+            workers=self._share.strategy,
+            say=self.progress.say,
+        )
+        self._build_plan(builder)
+        for warning in builder.built.plan.warnings(options.seq_len):
+            print_error(f"warning: {warning}")
+        if not options.compile_only:
+            fit(
+                builder.built,
+                record,
+                requested=self._requested,
+                share=self._share,
+                text=text,
+                progress=self.progress,
+            )
+            if poplar:
+                record.program = poplar.read()
+        record.completed = True
+
+    def _build_plan(self, builder: ModelBuilder) -> None:
+        """Build the model of the plan, which is chosen if asked to; compile it for XLA."""
+        options = self.options
+        if options.checkpoints is None:
+            choice = choice_for(options)
+            try:
+                # The plan that is chosen is the one that is built last.
+                choice.choose(lambda plan: bytes_needed(options, lambda: builder.compile(plan)))
+            finally:
+                self.record.choice = choice
+        else:
+            (plan,) = named_plans(options)
+            if options.target == "xla":
+                builder.compile(plan)
+            else:
+                builder.build(plan)
+
+    @property
+    def updates(self) -> int:
+        """The number of updates that are done."""
+        return self.record.updates
+
+    def report(self) -> None:
+        """Print the figures and write the report that was asked for.
+
+        Raises ReportError where it cannot be written.
+        """
+        # Of several workers, the first one reports.
+        if self._share.number == 0:
+            print_run(self.record)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the figures so far for a JSON file."""
+        return figures_of(self.record)
