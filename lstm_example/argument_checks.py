@@ -1,4 +1,4 @@
-"""Checks of the example's options that need no TensorFlow: device, plan, workers and target.
+"""Checks of the example's options: device, plan, target, workers and saves.
 
 Runs on Python 3.8 beside the Poplar SDK.
 """
@@ -14,6 +14,7 @@ from keras_recompute.liveness.device_compilers import find_device
 
 AUTO = "auto"
 CHECKPOINTS = 7
+KEPT, LENGTH, TEMPERATURE = 3, 400, 0.8
 
 
 def check_workers(said_by: str, workers: int, microbatches: int) -> None:
@@ -113,3 +114,63 @@ def choose_target(wanted: str) -> str:
             "enable the SDK and use its Python environment, or --target xla"
         )
     return wanted
+
+
+def check_saving(arguments: argparse.Namespace) -> None:
+    """Check the options of saves and their defaults. Raises InvalidArgumentError."""
+    if arguments.generate is None:
+        _only_with("--generate", arguments, ("load", "length", "temperature"))
+    else:
+        if arguments.load is None:
+            raise InvalidArgumentError(
+                "--generate needs a network: give --load, the folder of --save"
+            )
+        if not arguments.generate:
+            raise InvalidArgumentError(
+                "--generate: there is no text to continue; give at least one character"
+            )
+        _not_with(
+            "--generate",
+            arguments,
+            ("save", "sweep", "compile_only", "device", "workers", "distribute", "report", "json"),
+        )
+    if arguments.save is None:
+        _only_with("--save", arguments, ("save_every", "keep", "resume"))
+    else:
+        _not_with("--save", arguments, ("sweep", "compile_only", "device"))
+    if arguments.log is not None:
+        _not_with("--log", arguments, ("generate", "sweep", "compile_only", "device"))
+    if arguments.validation is not None:
+        _not_with(
+            "--validation",
+            arguments,
+            ("generate", "sweep", "compile_only", "device", "workers", "distribute"),
+        )
+        if arguments.data != "text":
+            raise InvalidArgumentError(
+                f"--validation: --data {arguments.data} has nothing to hold back; leave out one "
+                "of the two"
+            )
+    arguments.keep = arguments.keep or KEPT
+    arguments.length = arguments.length or LENGTH
+    arguments.temperature = TEMPERATURE if arguments.temperature is None else arguments.temperature
+
+
+def _only_with(option: str, arguments: argparse.Namespace, names: tuple[str, ...]) -> None:
+    for name in names:
+        if getattr(arguments, name) not in (None, False):
+            raise InvalidArgumentError(
+                f"{_option(name)}: it needs {option}; give that too, or leave it out"
+            )
+
+
+def _not_with(option: str, arguments: argparse.Namespace, names: tuple[str, ...]) -> None:
+    for name in names:
+        if getattr(arguments, name) not in (None, False):
+            raise InvalidArgumentError(
+                f"{_option(name)}: it cannot be combined with {option}; leave out one of the two"
+            )
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

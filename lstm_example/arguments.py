@@ -6,83 +6,39 @@ Runs on Python 3.8 beside the Poplar SDK.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Sequence
+from typing import Any, Callable, Sequence
 
-from keras_recompute.command_line import Parser, path_to, positive_number, whole_number, wrong
+from keras_recompute.command_line import (
+    Parser,
+    number,
+    path_to,
+    positive_number,
+    whole_number,
+    wrong,
+)
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.sizes import parse_bytes
 
 from .argument_checks import (
     AUTO,
     CHECKPOINTS,
+    KEPT,
+    LENGTH,
+    TEMPERATURE,
     check_device,
     check_plan,
+    check_saving,
     check_workers,
     choose_target,
 )
-from .save_arguments import add_save_options, check_saving
 
 MICROBATCHES_PER_EPOCH = {"text": 40, "constant": 4}  # constant: the published 64 samples
 LEARNING_RATE = {"text": 0.01, "constant": 0.001}
 SWEEP = "0,1,3,7,15,31,63"
 LARGEST_SEED = 2**32 - 1  # NumPy's and Keras's generators take 32 bits
 WAIT_SECONDS, HEARTBEAT_SECONDS, LONGEST_SECONDS = 300, 10, 24 * 60 * 60
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of a run, complete and checked."""
-
-    checkpoints: int | None  # None: to be chosen within the budget
-    memory_budget: int | None
-    seq_len: int
-    cell: str
-    units: int
-    features: int
-    levels: int | None  # None: to be chosen
-    no_recompute: bool
-    data: str
-    text: Path | None
-    batch_size: int
-    gradient_accumulation: int
-    epochs: int
-    steps_per_epoch: int
-    learning_rate: float
-    seed: int
-    target: str
-    workers: int | None  # processes to start
-    distribute: bool  # whether this is one of several processes
-    wait_seconds: int  # for the others to come
-    heartbeat_seconds: int  # without a sign of life until one of them is taken for lost
-    sweep: list[int] | None
-    compile_only: bool
-    device: str | None  # that is compiled for, if not this one
-    save: Path | None
-    save_every: int  # updates
-    keep: int  # saves
-    resume: bool
-    validation: float | None  # share of the text
-    load: Path | None
-    generate: str | None
-    length: int  # bytes to generate
-    temperature: float
-    report: Path | None
-    json: Path | None
-    log: Path | None  # of events, for TensorBoard
-    force: bool
-    quiet: bool
-
-    @property
-    def is_text(self) -> bool:
-        """Whether the data is text, and not constant numbers."""
-        return self.data == "text"
-
-    @property
-    def updates(self) -> int:
-        """The number of updates of the optimiser."""
-        return self.epochs * self.steps_per_epoch // self.gradient_accumulation
 
 
 def checkpoints_or_auto(text: str) -> int | str:
@@ -104,6 +60,149 @@ def budget(text: str) -> int:
     if not count:
         raise wrong(text, "is no memory: give at least one byte")
     return count
+
+
+_count, _seconds = whole_number(1), whole_number(1, LONGEST_SECONDS)
+_file, _folder = path_to("file"), path_to("folder")
+_share = number("between 0 and 1", lambda found: 0 < found < 1)
+_temperature = number("a finite number from 0 on", lambda found: found >= 0)
+
+
+def _option(
+    text: str,
+    convert: Callable[[str], Any] | None = None,
+    metavar: str | None = None,
+    *,
+    group: str | None = None,
+    **more: Any,
+) -> Any:
+    """Return a field that is an option of the command line, with ``text`` as its help.
+
+    ``group`` is the heading above it; without one it stands below the option before it.
+    """
+    argument = {"help": text, **more}
+    if convert is not None:
+        argument.update(type=convert, metavar=metavar)
+    return field(metadata={"argument": argument, "group": group})
+
+
+def _flag(text: str) -> Any:
+    return _option(text, action="store_true")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a run, complete and checked, in the order of the help."""
+
+    # None: to be chosen within the budget
+    checkpoints: int | None = _option(
+        f"checkpoints; N + 1 sections; or auto ({CHECKPOINTS})",
+        checkpoints_or_auto,
+        "N",
+        group="model",
+    )
+    memory_budget: int | None = _option(
+        "with auto: the largest peak memory, such as 128MiB; takes the fastest plan that fits",
+        budget,
+        "SIZE",
+    )
+    seq_len: int = _option("timesteps (2048)", _count, "N", default=2048)
+    cell: str = _option("recurrent cell (lstm)", choices=("lstm", "gru"), default="lstm")
+    units: int = _option("units of the cell (256)", _count, "N", default=256)
+    features: int = _option("features per timestep (512)", _count, "N", default=512)
+    # None: to be chosen
+    levels: int | None = _option("nested loops of sections (1; auto: what fits)", _count, "N")
+    no_recompute: bool = _flag("keep every activation, for comparison")
+    data: str = _option(
+        "what to learn (text)", group="training", choices=("text", "constant"), default="text"
+    )
+    text: Path | None = _option("text to learn (the Python language reference)", _file, "FILE")
+    batch_size: int = _option("sequences per microbatch (16)", _count, "N", default=16)
+    gradient_accumulation: int = _option("microbatches per update (4)", _count, "N", default=4)
+    epochs: int = _option("epochs (1)", _count, "N", default=1)
+    steps_per_epoch: int = _option("microbatches per epoch (text: 40, constant: 4)", _count, "N")
+    learning_rate: float = _option(
+        "learning rate (text: Adam 0.01, constant: SGD 0.001)", positive_number, "X"
+    )
+    seed: int = _option(
+        "seed of weights and data (0)", whole_number(0, LARGEST_SEED), "N", default=0
+    )
+    target: str = _option(
+        "where to run (auto: an IPU if there is one)",
+        choices=("auto", "xla", "ipu", "ipu-model"),
+        default="auto",
+    )
+    workers: int | None = _option(
+        "start N processes here, which share the microbatches of each update",
+        _count,
+        "N",
+        group="several processes",
+    )
+    # Whether this is one of several processes
+    distribute: bool = _option(
+        "join the cluster that TF_CONFIG, Slurm or Kubernetes describes", choices=(AUTO,)
+    )
+    wait_seconds: int = _option(
+        f"longest wait for the other workers to connect ({WAIT_SECONDS})", _seconds, "N"
+    )
+    heartbeat_seconds: int = _option(
+        f"silence after which a worker counts as lost ({HEARTBEAT_SECONDS})", _seconds, "N"
+    )
+    sweep: list[int] | None = _option(
+        f"compare these numbers of checkpoints, and no recomputation ({SWEEP})",
+        numbers_of_checkpoints,
+        "N,N",
+        group="several plans",
+        nargs="?",
+        const=SWEEP,
+    )
+    compile_only: bool = _flag("compile and report, without training")
+    device: str | None = _option(
+        "only compile, for a GPU or TPU that need not be here, such as h100 or v5e; its memory is "
+        "the budget",
+        str,
+        "NAME",
+    )
+    save: Path | None = _option(
+        "folder for saves of network, optimizer, position in the data, and figures",
+        _folder,
+        "DIR",
+        group="what was trained",
+    )
+    save_every: int = _option("updates between two saves (an epoch)", _count, "N")
+    keep: int = _option(f"number of saves to keep ({KEPT})", _count, "N")
+    resume: bool = _flag("continue from the last save in --save, to the same losses")
+    validation: float | None = _option(
+        "share of the text, at its end, to validate on instead of training", _share, "X"
+    )
+    load: Path | None = _option(
+        "folder of saves whose last network --generate uses", _folder, "DIR"
+    )
+    generate: str | None = _option("continue this text, without training", str, "TEXT")
+    length: int = _option(f"bytes to generate ({LENGTH})", _count, "N")
+    temperature: float = _option(
+        f"randomness: 0 takes the likeliest byte ({TEMPERATURE})", _temperature, "X"
+    )
+    report: Path | None = _option(
+        "write liveness.json and liveness.png there (sweep: sweep.json, .png, .txt)",
+        _folder,
+        "DIR",
+        group="output",
+    )
+    json: Path | None = _option("write all figures there", _file, "FILE")
+    log: Path | None = _option("write figures of each update, for TensorBoard", _folder, "DIR")
+    force: bool = _flag("overwrite existing files")
+    quiet: bool = _flag("print only the last lines")
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the data is text, and not constant numbers."""
+        return self.data == "text"
+
+    @property
+    def updates(self) -> int:
+        """The number of updates of the optimiser."""
+        return self.epochs * self.steps_per_epoch // self.gradient_accumulation
 
 
 def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
@@ -187,156 +286,10 @@ def _parser(documentation: str) -> Parser:
         epilog=details,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    model = parser.add_argument_group("model")
-    model.add_argument(
-        "--checkpoints",
-        type=checkpoints_or_auto,
-        metavar="N",
-        help=f"checkpoints; N + 1 sections; or auto ({CHECKPOINTS})",
-    )
-    model.add_argument(
-        "--memory-budget",
-        type=budget,
-        metavar="SIZE",
-        help="with auto: the largest peak memory, such as 128MiB; takes the fastest plan that fits",
-    )
-    model.add_argument(
-        "--seq-len", type=whole_number(1), default=2048, metavar="N", help="timesteps (2048)"
-    )
-    model.add_argument(
-        "--cell", choices=("lstm", "gru"), default="lstm", help="recurrent cell (lstm)"
-    )
-    model.add_argument(
-        "--units", type=whole_number(1), default=256, metavar="N", help="units of the cell (256)"
-    )
-    model.add_argument(
-        "--features",
-        type=whole_number(1),
-        default=512,
-        metavar="N",
-        help="features per timestep (512)",
-    )
-    model.add_argument(
-        "--levels",
-        type=whole_number(1),
-        metavar="N",
-        help="nested loops of sections (1; auto: what fits)",
-    )
-    model.add_argument(
-        "--no-recompute", action="store_true", help="keep every activation, for comparison"
-    )
-    training = parser.add_argument_group("training")
-    training.add_argument(
-        "--data", choices=("text", "constant"), default="text", help="what to learn (text)"
-    )
-    training.add_argument(
-        "--text",
-        type=path_to("file"),
-        metavar="FILE",
-        help="text to learn (the Python language reference)",
-    )
-    training.add_argument(
-        "--batch-size",
-        type=whole_number(1),
-        default=16,
-        metavar="N",
-        help="sequences per microbatch (16)",
-    )
-    training.add_argument(
-        "--gradient-accumulation",
-        type=whole_number(1),
-        default=4,
-        metavar="N",
-        help="microbatches per update (4)",
-    )
-    training.add_argument(
-        "--epochs", type=whole_number(1), default=1, metavar="N", help="epochs (1)"
-    )
-    training.add_argument(
-        "--steps-per-epoch",
-        type=whole_number(1),
-        metavar="N",
-        help="microbatches per epoch (text: 40, constant: 4)",
-    )
-    training.add_argument(
-        "--learning-rate",
-        type=positive_number,
-        metavar="X",
-        help="learning rate (text: Adam 0.01, constant: SGD 0.001)",
-    )
-    training.add_argument(
-        "--seed",
-        type=whole_number(0, LARGEST_SEED),
-        default=0,
-        metavar="N",
-        help="seed of weights and data (0)",
-    )
-    training.add_argument(
-        "--target",
-        choices=("auto", "xla", "ipu", "ipu-model"),
-        default="auto",
-        help="where to run (auto: an IPU if there is one)",
-    )
-    processes = parser.add_argument_group("several processes")
-    processes.add_argument(
-        "--workers",
-        type=whole_number(1),
-        metavar="N",
-        help="start N processes here, which share the microbatches of each update",
-    )
-    processes.add_argument(
-        "--distribute",
-        choices=(AUTO,),
-        help="join the cluster that TF_CONFIG, Slurm or Kubernetes describes",
-    )
-    seconds = whole_number(1, LONGEST_SECONDS)
-    processes.add_argument(
-        "--wait-seconds",
-        type=seconds,
-        metavar="N",
-        help=f"longest wait for the other workers to connect ({WAIT_SECONDS})",
-    )
-    processes.add_argument(
-        "--heartbeat-seconds",
-        type=seconds,
-        metavar="N",
-        help=f"silence after which a worker counts as lost ({HEARTBEAT_SECONDS})",
-    )
-    several = parser.add_argument_group("several plans")
-    several.add_argument(
-        "--sweep",
-        type=numbers_of_checkpoints,
-        nargs="?",
-        const=SWEEP,
-        metavar="N,N",
-        help=f"compare these numbers of checkpoints, and no recomputation ({SWEEP})",
-    )
-    several.add_argument(
-        "--compile-only", action="store_true", help="compile and report, without training"
-    )
-    several.add_argument(
-        "--device",
-        metavar="NAME",
-        help="only compile, for a GPU or TPU that need not be here, such as h100 or v5e; its "
-        "memory is the budget",
-    )
-    add_save_options(parser)
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--report",
-        type=path_to("folder"),
-        metavar="DIR",
-        help="write liveness.json and liveness.png there (sweep: sweep.json, .png, .txt)",
-    )
-    output.add_argument(
-        "--json", type=path_to("file"), metavar="FILE", help="write all figures there"
-    )
-    output.add_argument(
-        "--log",
-        type=path_to("folder"),
-        metavar="DIR",
-        help="write figures of each update, for TensorBoard",
-    )
-    output.add_argument("--force", action="store_true", help="overwrite existing files")
-    output.add_argument("--quiet", action="store_true", help="print only the last lines")
+    group: Any = None
+    for option in fields(Options):
+        if option.metadata["group"]:
+            group = parser.add_argument_group(option.metadata["group"])
+        name = option.name.replace("_", "-")
+        group.add_argument(f"--{name}", **option.metadata["argument"])
     return parser

@@ -2,10 +2,10 @@
 
 Imported once TensorFlow is loaded. Runs on Python 3.8 beside the Poplar SDK.
 
-Keras's own callbacks do none of this. TerminateOnNaN ends without an error, and sees the running
-mean of the loss. BackupAndRestore and ModelCheckpoint write the sections' model, neither whole or
-not at all nor with digests, and no figures. TensorBoard and ProgbarLogger count batches of an epoch
-and not updates of a run that goes on.
+None of Keras's own callbacks does the same. TerminateOnNaN sees the running mean of the loss, and
+not the gradient's norm. BackupAndRestore keeps one backup, and ModelCheckpoint writes the model of
+sections; neither knows a position in the data, figures or digests. TensorBoard writes the running
+mean too, and ProgbarLogger and CSVLogger begin again with each epoch or write once in it.
 """
 
 from __future__ import annotations
