@@ -8,24 +8,20 @@ from typing import Iterator
 from .run_record import MeasuredMemory, RunRecord
 
 
-class ExecutionMemory:
-    """Measures one execution that does not compile, or the only one, and records what it took."""
+@contextlib.contextmanager
+def measure_execution(record: RunRecord) -> Iterator[None]:
+    """Record the memory of the execution in the block, if it does not compile or is the only one.
 
-    def __init__(self, record: RunRecord) -> None:
-        self._record = record
+    One execution is measured, and nothing is done around the others.
+    """
+    from keras_recompute.liveness.local_device import measure_host_and_device
 
-    @contextlib.contextmanager
-    def around_execution(self) -> Iterator[None]:
-        """Measure the execution in the block, if it is the one to measure."""
-        from keras_recompute.liveness.local_device import measure_host_and_device
-
-        record = self._record
-        # The first execution compiles, which takes memory too.
-        compiles = not record.seconds and record.options.updates > 1
-        if record.measured or compiles:
-            yield
-            return
-        reserved_bytes = (record.program and record.program.allocated_temporary_bytes) or 0
-        with measure_host_and_device(reserved_bytes=reserved_bytes) as (on_device, memory):
-            yield
-        record.measured = MeasuredMemory(memory.over_idle_bytes, on_device.over_idle_bytes)
+    # The first execution compiles, which takes memory too.
+    compiles = not record.seconds and record.options.updates > 1
+    if record.measured or compiles:
+        yield
+        return
+    reserved_bytes = (record.program and record.program.allocated_temporary_bytes) or 0
+    with measure_host_and_device(reserved_bytes=reserved_bytes) as (on_device, memory):
+        yield
+    record.measured = MeasuredMemory(memory.over_idle_bytes, on_device.over_idle_bytes)

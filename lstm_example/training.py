@@ -5,12 +5,13 @@ Runs on Python 3.8 beside the Poplar SDK.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from .arguments import Options
 from .data import Text, make_dataset
 from .event_log import Log
-from .execution_memory import ExecutionMemory
+from .execution_memory import measure_execution
 from .memory_check import check_fits
 from .model_builder import BuiltModel
 from .program_needs import needed_bytes
@@ -46,7 +47,7 @@ def fit(
         restore(built.model, record.resumed)
         progress.say(f"going on from {record.resumed.path}")
         epochs, steps = 1, (options.updates - done) * options.gradient_accumulation
-    built.model.around_execution = ExecutionMemory(record).around_execution
+    built.model.around_execution = partial(measure_execution, record)
     settings = None
     if options.save and not share.number:  # of several workers, the first one saves
         settings = resume_settings(requested, text)
