@@ -35,7 +35,7 @@ def build_model(tf, options, checkpoints):
     import ipu_tensorflow_addons.keras.layers as ipu_layers
     from tensorflow.python import ipu
 
-    from keras_recompute.layers.time_slice import TimeSlice
+    from keras_recompute import TimeSlice
 
     keras = tf.keras
     if options.is_text:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Callable
-
-from keras_recompute.planning.budget import bisect_smallest, check_budget
 
 
 def largest_within_budget(
@@ -20,11 +19,10 @@ def largest_within_budget(
     points, rescaled by each answer, and then half way between. It takes a handful of calls, and the
     result is proven: it fits, and one more does not. Counts above ``most`` are not tried.
     """
-    check_budget(budget_bytes)
 
     def guess(below: int, scale: float) -> int:
         return (
-            bisect_smallest(below, lambda count: predicted_bytes(count) * scale > budget_bytes) - 1
+            bisect_right(range(below), budget_bytes, key=lambda n: predicted_bytes(n) * scale) - 1
         )
 
     fits, too_many, scale, compiled = 0, most + 1, 1.0, 0

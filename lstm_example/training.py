@@ -32,7 +32,7 @@ def fit(
 ) -> None:
     """Train a model, from the last update of ``record`` on, with a line of progress per update.
 
-    ``requested`` are the options of all processes together, of which this one has a ``share``.
+    ``requested`` are the options of all processes together; this one computes its ``share``.
     Raises InvalidArgumentError if this machine lacks the memory.
     """
     import tensorflow as tf

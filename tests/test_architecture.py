@@ -116,9 +116,9 @@ EXAMPLE_IMPORTS = {
     f"keras_recompute.{name}"
     for name in (
         *("atomic_files", "command_line", "keras_backend", "sizes", "startup_lines"),
-        *("distribute.cluster", "layers.time_slice"),
+        "distribute.cluster",
         *("liveness.device_compilers", "liveness.local_device", "liveness.process"),
-        *("planning.budget", "planning.compile_search", "planning.nested_sections"),
+        *("planning.compile_search", "planning.nested_sections"),
         *("report.files", "report.optional_imports", "report.output", "report.page"),
     )
 }
