@@ -21,9 +21,10 @@ def largest_within_budget(
     """
 
     def guess(below: int, scale: float) -> int:
-        return (
-            bisect_right(range(below), budget_bytes, key=lambda n: predicted_bytes(n) * scale) - 1
-        )
+        def scaled(count: int) -> float:
+            return scale * predicted_bytes(count)
+
+        return bisect_right(range(below), float(budget_bytes), key=scaled) - 1
 
     fits, too_many, scale, compiled = 0, most + 1, 1.0, 0
     while too_many - fits > 1:
