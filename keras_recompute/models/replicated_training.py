@@ -22,6 +22,7 @@ import tensorflow as tf
 from ..engine import ordered_updates
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..seams.keras.replicated_steps import ReplicatedSteps, set_strategy, strategy_of
+from ..seams.keras.training import has_own_train_step
 from ..seams.tensorflow.cluster import leave_strategy_scopes
 from .worker_roles import callbacks_of_worker, require_equal_counts, worker_number
 
@@ -67,6 +68,21 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
                 given.arguments["callbacks"], self.distribute_strategy
             )
         return super().fit(*given.args, **given.kwargs)
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """Make the function as Keras does, once the optimizer has its variables.
+
+        TensorFlow traces a function twice if it creates variables, and for a model of a hundred
+        layers a trace takes many seconds.
+        """
+        optimizer = self.optimizer
+        is_unbuilt = optimizer is not None and not optimizer.built
+        is_alone = self.distribute_strategy.num_replicas_in_sync == 1
+        # A train_step of the user's own may train some of the weights only.
+        if is_unbuilt and is_alone and not has_own_train_step(self):
+            with self.distribute_strategy.scope():
+                optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
 
     def check_training(self, count: int | None) -> None:
         strategy = self.distribute_strategy

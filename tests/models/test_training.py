@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_recompute as kr
 from keras_recompute.models.model import Model
 
 from .networks import (
@@ -327,3 +328,42 @@ def test_with_dropout_and_masks_a_training_pass_leaves_no_trace():
         training_pass(ours, arrays, mode="eager")
         training_pass(ours, [a[:1] for a in arrays], mode="eager")
         np.testing.assert_allclose(ours(arrays[0]), plain(arrays[0]), atol=1e-6)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_fit_traces_the_training_step_once(jit, monkeypatch):
+    """Plain Keras traces it twice, because the optimizer makes its variables in the first trace."""
+    inputs = keras.Input((4,))
+    model = kr.checkpointed(
+        keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Dense(3)(inputs))), every=1
+    )
+    model.compile("adam", "mse", jit_compile=jit)
+    losses = []
+    compute_loss = model.compute_loss
+
+    def counted(*args, **kwargs):
+        losses.append(compute_loss(*args, **kwargs))
+        return losses[-1]
+
+    monkeypatch.setattr(model, "compute_loss", counted)
+    model.fit(np.ones((2, 4)), np.ones((2, 1)), verbose=0)
+    assert len(losses) == 1
+
+
+def test_an_optimizer_of_some_weights_is_left_to_the_train_step_of_the_user():
+    class Head(kr.Model):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = keras.ops.mean((self(x) - y) ** 2)
+            variables = self.layers[-1].trainable_variables
+            self.optimizer.apply(tape.gradient(loss, variables), variables)
+            return {"loss": loss}
+
+    inputs = keras.Input((4,))
+    hidden = kr.RecomputationCheckpoint()(keras.layers.Dense(3)(inputs))
+    model = Head(inputs, keras.layers.Dense(1)(hidden))
+    model.compile("adam")
+    model.fit(np.ones((2, 4)), np.ones((2, 1)), verbose=0)
+    # The number of steps, the learning rate, and two momenta of a kernel and of a bias.
+    assert len(model.optimizer.variables) == 2 + 2 * 2
