@@ -4,6 +4,8 @@ A message says what is wrong, with which value, why, and what to do. Each class 
 the built-in exception that fits, so that ``except ValueError`` keeps working.
 """
 
+from __future__ import annotations
+
 
 class RecomputeError(Exception):
     """Base class of all errors that this project raises on purpose.

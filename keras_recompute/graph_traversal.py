@@ -1,5 +1,7 @@
 """Traversal of directed graphs: reachable nodes, and topological order."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 

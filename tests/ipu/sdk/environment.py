@@ -7,6 +7,8 @@ The tests look for it there, or take the Python that KERAS_RECOMPUTE_PYTHON38 na
 it themselves.
 """
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess
