@@ -21,6 +21,7 @@ from keras_recompute.sizes import format_bytes
 from lstm_example.arguments import parse_arguments
 from lstm_example.memory_check import predicted_bytes
 from lstm_example.sequence_plans import SequencePlan, plans_for
+from tests.oracle import assert_all_close
 from tests.oracles.equal_steps import fewest_replayed_steps
 
 PAGE = Path(__file__).parents[2] / "docs" / "choosing.md"
@@ -74,8 +75,7 @@ def test_the_loss_inside_the_sections_leaves_no_outputs_whole():
         tf.function(f, jit_compile=True)(*map(tf.constant, data))
         for f in (inside_step, outside_step)
     )
-    for a, b in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    assert_all_close(tf.nest.flatten(found), tf.nest.flatten(expected), rtol=1e-4, atol=1e-5)
 
 
 def test_the_commands_are_understood():

@@ -15,6 +15,7 @@ from keras_recompute.engine.emit.lowering import lower
 from keras_recompute.engine.partition.partition import Partition, Policy, partition
 from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.policies import save_nothing
+from tests.oracle import loss_step, outputs_and_gradients, sum_of_sines
 
 
 def specs(arguments: Sequence[Any]) -> list[tf.TensorSpec]:
@@ -60,35 +61,16 @@ def differentiate(
     variables: Sequence[tf.Variable] = (),
     *,
     jit: bool = False,
+    eager: bool = False,
 ) -> Result:
     """Return the outputs, and the gradients of the arguments and variables, of a sum that weighs
     every output element.
     """
-    arguments = [tf.convert_to_tensor(a) for a in arguments]
-
-    @tf.function(jit_compile=jit, autograph=False)
-    def run(*arguments):
-        sources = [a for a in arguments if a.dtype.is_floating]
-        with tf.GradientTape() as tape:
-            tape.watch(sources)
-            outputs = [tf.convert_to_tensor(y) for y in tf.nest.flatten(function(*arguments))]
-            floating = [y for y in outputs if y.dtype.is_floating]
-            loss = tf.add_n([tf.reduce_sum(y * weights_like(y, n)) for n, y in enumerate(floating)])
-        found = tape.gradient(loss, [*sources, *variables])
-        return outputs, [None if g is None else tf.convert_to_tensor(g) for g in found]
-
-    outputs, gradients = run(*arguments)
+    mode = "eager" if eager else "jit" if jit else "graph"
+    outputs, gradients = outputs_and_gradients(function, arguments, variables, mode=mode)
     return Result(
         [y.numpy() for y in outputs], [None if g is None else g.numpy() for g in gradients]
     )
-
-
-def weights_like(y: tf.Tensor, n: int) -> tf.Tensor:
-    """Return fixed weights that differ from element to element, so that no two gradients can be
-    mistaken.
-    """
-    count = np.prod(y.shape.as_list(), dtype=int)
-    return tf.constant(np.cos(np.arange(count) * (n + 1.0)).reshape(y.shape.as_list()), y.dtype)
 
 
 def assert_same(ours: Result, plain: Result, *, relative: float = 0.0) -> None:
@@ -119,10 +101,6 @@ def assert_same(ours: Result, plain: Result, *, relative: float = 0.0) -> None:
             )
 
 
-def numbers(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
 def operation_count(function: tf.types.experimental.ConcreteFunction, kind: str) -> int:
     """Return how many operations of type ``kind`` there are in a concrete function and the
     functions it calls.
@@ -137,12 +115,6 @@ def step_of(function, layer, x):
     operations.
     """
     weights = [v.value for v in layer.trainable_variables]
-
-    def step(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = tf.reduce_sum(tf.sin(function(x)))
-        return loss, *tape.gradient(loss, [x, *weights])
-
+    step = loss_step(function, weights=weights, of_inputs=True, loss=sum_of_sines)
     made = tf.function(step, autograph=False).get_concrete_function(x)
     return made, {operation.type for operation in made.graph.get_operations()}

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.ipu.pipeline.staged_graph import staged_graph
+from tests.oracle import assert_all_close
 
 from .pipeline_oracle import stage
 from .pipelines import configure, numbers
@@ -170,8 +171,7 @@ def test_every_kind_trains_to_the_same_numbers(by_hand, way):
     assert model.pipeline_stages == (0, 1)
     history = model.fit(x, y, batch_size=ROWS, shuffle=False, verbose=0)
     assert history.history["loss"][0] == pytest.approx(np.mean(losses), rel=1e-5)
-    for ours, theirs in zip(model.get_weights(), after, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    assert_all_close(model.get_weights(), after, atol=1e-5)
 
 
 @pytest.mark.parametrize("way", [pytest.param("functional", marks=pytest.mark.long), "subclassed"])

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.oracle import assert_all_close
+
 from .pipeline_oracle import stage
 from .pipelines import configure, numbers
 
@@ -192,8 +194,7 @@ def trained_as_plain(make, stages, x, y, mapping=None, schedule="Grouped"):
             total = gradients if total is None else [a + b for a, b in zip(total, gradients)]
         keras.optimizers.SGD(0.1).apply_gradients(zip(total, plain.trainable_variables))
     model.fit(x, y, batch_size=ROWS, epochs=2, shuffle=False, verbose=0)
-    for ours, theirs in zip(model.get_weights(), plain.get_weights(), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    assert_all_close(model.get_weights(), plain.get_weights(), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(
         model.predict(x, batch_size=ROWS, verbose=0), plain(x).numpy(), rtol=1e-4, atol=1e-6
     )

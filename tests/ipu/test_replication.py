@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.oracle import assert_all_close
+
 from .replica_models import BATCH, ByHand, configure, data, replicated
 
 pytestmark = pytest.mark.usefixtures("graphcore_names")
@@ -270,8 +272,7 @@ class TestCommonStatistics:
         )
         np.testing.assert_allclose(model.training_record.losses, pairs.per_update, rtol=1e-5)
         np.testing.assert_allclose(model.training_record.gradient_norms, pairs.norms, rtol=1e-5)
-        for ours, theirs in zip(model.get_weights(), pairs.plain.get_weights(), strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        assert_all_close(model.get_weights(), pairs.plain.get_weights(), atol=1e-5)
         of_pairs = np.reshape(history["mae"][0], (2, 2)).mean(axis=1)
         np.testing.assert_allclose(of_pairs, np.mean(pairs.errors, axis=1), rtol=1e-5)
         assert np.ptp(history["mae"][0]) > 1e-3, "the replicas of a pair have metrics of their own"
@@ -306,8 +307,7 @@ class TestSums:
             model.compile(optimizer, "mse", steps_per_execution=2)
             model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
             weights.append(model.get_weights())
-        for three_times, once in zip(*weights, strict=True):
-            np.testing.assert_allclose(three_times, once, rtol=1e-4, atol=1e-6)
+        assert_all_close(*weights, rtol=1e-4, atol=1e-6)
 
     @pytest.mark.long
     def test_a_model_does_not_as_its_replicas_follow_one_another(self):

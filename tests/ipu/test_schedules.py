@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.oracle import assert_all_close
+
 from .pipeline_oracle import BATCH, ORDERS, data, pipelined, trained_plainly
 
 pytestmark = pytest.mark.usefixtures("graphcore_names")
@@ -62,8 +64,7 @@ def test_losses_after_twenty_updates_are_those_of_the_plain_model(plain, stages,
     assert len(losses) == UPDATES
     assert losses[-1] < 0.9 * losses[0], "nothing was learnt"
     np.testing.assert_allclose(model.training_record.losses, losses, atol=1e-5)
-    for ours, theirs in zip(model.get_weights(), expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    assert_all_close(model.get_weights(), expected, atol=1e-4)
     for name, value in metrics.items():
         assert history.history[name][0] == pytest.approx(value, abs=1e-4), name
     order = [str(action) for action in model.training_record.order]

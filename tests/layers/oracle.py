@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.layers.recurrent import GRU, LSTM
+from tests.oracle import numbers, outputs_and_gradients
 
 BATCH, TIME, FEATURES, UNITS = 3, 6, 5, 4
 PLAIN = {LSTM: keras.layers.LSTM, GRU: keras.layers.GRU}
@@ -24,10 +25,6 @@ CELL = pytest.mark.parametrize(
     "cell",
     ["lstm", *(pytest.param(gru, marks=pytest.mark.long) for gru in ("gru-after", "gru-before"))],
 )
-
-
-def numbers(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 def pair(cell: str, *, features: int = FEATURES, **arguments: Any) -> tuple[Any, Any]:
@@ -55,41 +52,16 @@ def results(
     *,
     jit: bool = False,
     **call: Any,
-) -> list:
+) -> list[np.ndarray]:
     """Return all outputs of ``layer`` and the gradients of input, states and weights of a sum that
     weighs them.
     """
-    inputs = tf.convert_to_tensor(inputs)
 
-    @tf.function(jit_compile=jit, autograph=False)
-    def run(inputs, states):
-        sources = [inputs, *(states or [])]
-        variables = [w.value for w in layer.trainable_weights]
-        with tf.GradientTape() as tape:
-            tape.watch(sources)
-            outputs = tf.nest.flatten(layer(inputs, initial_state=states, **call))
-            loss = tf.add_n([tf.reduce_sum(y * weights_like(y, n)) for n, y in enumerate(outputs)])
-        return outputs, tape.gradient(loss, [*sources, *variables])
+    def run(inputs, *states):
+        return layer(inputs, initial_state=list(states) or None, **call)
 
-    outputs, gradients = run(inputs, states)
-    assert all(g is not None for g in gradients)
-    return [tf.cast(t, tf.float64).numpy() for t in (*outputs, *gradients)]
-
-
-def weights_like(y: tf.Tensor, n: int) -> tf.Tensor:
-    return tf.constant(
-        np.cos(np.arange(np.prod(y.shape)) * (n + 1.0)).reshape(y.shape.as_list()), y.dtype
-    )
-
-
-def assert_close(ours: list, plain: list, tolerance: float) -> None:
-    """Assert that every result is within ``tolerance`` of the largest element of Keras's, and none
-    is trivial.
-    """
-    assert len(ours) == len(plain)
-    for number, (a, b) in enumerate(zip(ours, plain, strict=True)):
-        assert a.shape == b.shape, f"result {number}: {a.shape} against {b.shape}"
-        scale = np.abs(b).max()
-        assert scale > 0, f"result {number} is all zero: nothing is compared"
-        off = np.abs(a - b).max() / scale
-        assert off <= tolerance, f"result {number} is off by {off:.2g} of its largest element"
+    weights = [w.value for w in layer.trainable_weights]
+    mode = "jit" if jit else "graph"
+    found = outputs_and_gradients(run, [inputs, *(states or ())], weights, mode=mode)
+    assert all(g is not None for g in found[1])
+    return [tf.cast(t, tf.float64).numpy() for t in (*found[0], *found[1])]

@@ -16,6 +16,7 @@ from keras_recompute.layers.fused_attention import attention
 from keras_recompute.layers.recomputation_checkpoint import RecomputationCheckpoint
 from keras_recompute.liveness import profile
 from keras_recompute.models.model import Model
+from tests.oracle import assert_all_close, gradient_step, in_mode, loss_and_gradients, sum_of_sines
 
 from .oracle import numbers
 
@@ -52,12 +53,8 @@ def run(query, key, value, mask, d_out, scale, tile_bytes, jit, is_causal=False)
 
     # The formula has the heads in front of the length.
     arguments = [tf.constant(np.swapaxes(a, 1, 2)) for a in (query, key, value, d_out)]
-    found = (
-        both(*arguments)
-        if jit is None
-        else tf.function(both, jit_compile=jit, autograph=False)(*arguments)
-    )
-    return [np.swapaxes(a, 1, 2) for a in found]
+    mode = "eager" if jit is None else "jit" if jit else "graph"
+    return [np.swapaxes(a, 1, 2) for a in in_mode(mode, both)(*arguments)]
 
 
 @settings(max_examples=20, deadline=None)
@@ -157,8 +154,7 @@ def test_compiled_with_a_mask_that_hides_all_keys_of_a_query(tile_bytes):
     mask = random.random((2, 1, 7, 5)) < 0.5
     mask[0, 0, 2] = False
     found = run(query, key, value, mask, d_out, 0.5, tile_bytes, True)
-    for a, b in zip(found, by_formula(query, key, value, mask, d_out, 0.5)):
-        np.testing.assert_allclose(a, b, atol=1e-12)
+    assert_all_close(found, by_formula(query, key, value, mask, d_out, 0.5), atol=1e-12)
 
 
 def pair(**arguments):
@@ -316,18 +312,11 @@ def test_second_derivatives(jit):
     ours, plain = pair()
 
     def curvature(layer):
-        def product(x):
-            with tf.GradientTape() as outer:
-                outer.watch(x)
-                with tf.GradientTape() as inner:
-                    inner.watch(x)
-                    loss = tf.reduce_sum(tf.sin(layer(x, x)))
-                slope = tf.reduce_sum(tf.square(inner.gradient(loss, x)))
-            return outer.gradient(slope, x)
+        first = gradient_step(lambda x: layer(x, x), of_inputs=True, loss=sum_of_sines)
+        mode = "jit" if jit else "graph"
+        return loss_and_gradients(lambda x: first(x)[0], X, mode=mode, of_inputs=True)
 
-        return tf.function(product, jit_compile=jit, autograph=False)(tf.constant(X))
-
-    assert_same([curvature(ours)], [curvature(plain)], 1e-4)
+    assert_same(curvature(ours), curvature(plain), 1e-4)
 
 
 @JIT
@@ -367,15 +356,8 @@ def test_probabilities_are_neither_whole_nor_kept():
         layer = kind(2, 8)
         layer.build(x.shape, x.shape)
 
-        def step(x):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                loss = tf.reduce_sum(tf.square(layer(x, x)))
-            return tape.gradient(loss, x)
-
-        return profile(
-            tf.function(step, jit_compile=True, autograph=False), x
-        ).allocated_temporary_bytes
+        step = gradient_step(lambda x: layer(x, x), of_inputs=True)
+        return profile(step, x).allocated_temporary_bytes
 
     assert temporary_bytes(keras.layers.MultiHeadAttention) > whole
     assert temporary_bytes(MultiHeadAttention) < 0.6 * whole

@@ -10,6 +10,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.layers.checkpointed_layer import CheckpointedLayer
 from keras_recompute.liveness import profile
+from tests.oracle import assert_all_close
 
 pytestmark = pytest.mark.filterwarnings("ignore:the checkpoint of .* saves no memory")
 
@@ -65,8 +66,7 @@ def trained(make, wrap, **options):
 
 
 def assert_same(ours, theirs, rtol=1e-4, atol=1e-5):
-    for a, b in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+    assert_all_close(ours, theirs, rtol=rtol, atol=atol)
 
 
 LONG = pytest.mark.long

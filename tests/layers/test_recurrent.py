@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from keras_recompute.errors import UnsupportedError
 from keras_recompute.layers.recurrent import GRU, LSTM
+from tests.oracle import assert_all_close, assert_near, gradient_step, sum_of_squares
 
 from .oracle import (
     BATCH,
@@ -21,7 +22,6 @@ from .oracle import (
     PLAIN,
     TIME,
     UNITS,
-    assert_close,
     numbers,
     pair,
     results,
@@ -54,7 +54,7 @@ PAIRWISE, OTHERS = (
 def test_outputs_states_and_gradients(cell, sequences, state, initial):
     ours, plain = pair(cell, return_sequences=sequences, return_state=state)
     given = states_for(plain) if initial else None
-    assert_close(results(ours, X, given), results(plain, X, given), 1e-5)
+    assert_near(results(ours, X, given), results(plain, X, given), 1e-5)
 
 
 @pytest.mark.long
@@ -65,14 +65,14 @@ def test_outputs_states_and_gradients(cell, sequences, state, initial):
 def test_compiled(cell, sequences):
     ours, plain = pair(cell, return_sequences=sequences, return_state=True)
     given = states_for(plain)
-    assert_close(results(ours, X, given, jit=True), results(plain, X, given), 1e-5)
+    assert_near(results(ours, X, given, jit=True), results(plain, X, given), 1e-5)
 
 
 @CELL
 def test_double_precision(cell):
     ours, plain = pair(cell, return_sequences=True, return_state=True, dtype="float64")
     x, given = X.astype("float64"), states_for(plain, "float64")
-    assert_close(results(ours, x, given), results(plain, x, given), 1e-10)
+    assert_near(results(ours, x, given), results(plain, x, given), 1e-10)
 
 
 @functools.lru_cache(maxsize=None)
@@ -97,7 +97,7 @@ def test_half_precision_is_near_the_exact_result(cell, dtype, tolerance):
     compute = tf.float16 if dtype == "mixed_float16" else dtype
     half = results(ours, tf.cast(X, compute))
     assert ours(tf.cast(X, compute)).dtype == ours.compute_dtype
-    assert_close(half, exact_results(cell), tolerance)
+    assert_near(half, exact_results(cell), tolerance)
 
 
 @CELL
@@ -108,7 +108,7 @@ def test_half_precision_is_near_the_exact_result(cell, dtype, tolerance):
 )
 def test_other_arguments(cell, arguments):
     ours, plain = pair(cell, return_state=True, **arguments)
-    assert_close(results(ours, X), results(plain, X), 1e-5)
+    assert_near(results(ours, X), results(plain, X), 1e-5)
 
 
 @CELL
@@ -116,13 +116,13 @@ def test_other_arguments(cell, arguments):
 def test_short_sequences(cell, length):
     ours, plain = pair(cell, return_sequences=True)
     given = states_for(plain)
-    assert_close(results(ours, X[:, :length], given), results(plain, X[:, :length], given), 1e-5)
+    assert_near(results(ours, X[:, :length], given), results(plain, X[:, :length], given), 1e-5)
 
 
 @CELL
 def test_one_feature_and_one_sample(cell):
     ours, plain = pair(cell, features=1, return_sequences=True)
-    assert_close(results(ours, X[:1, :, :1]), results(plain, X[:1, :, :1]), 1e-5)
+    assert_near(results(ours, X[:1, :, :1]), results(plain, X[:1, :, :1]), 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -139,10 +139,10 @@ def test_dropout_draws_keras_s_mask(cell, jit):
     """Same seed, same mask: with a mask of its own not even the order of magnitude would agree."""
     ours, plain = pair(cell, return_sequences=True, dropout=0.5, seed=11)
     dropped = results(ours, X, jit=jit, training=True)
-    assert_close(dropped, results(plain, X, jit=jit, training=True), 1e-5)
+    assert_near(dropped, results(plain, X, jit=jit, training=True), 1e-5)
     undropped, _ = pair(cell, return_sequences=True)
     assert np.abs(dropped[0] - results(undropped, X)[0]).max() > 0.01
-    assert_close(results(ours, X, training=False), results(undropped, X), 1e-6)
+    assert_near(results(ours, X, training=False), results(undropped, X), 1e-6)
 
 
 @CELL
@@ -181,8 +181,7 @@ def test_two_halves_with_the_state_handed_on_are_the_whole(cell):
     second, *last = ours(X[:, 2:], initial_state=states)
     whole, *end = ours(X)
     np.testing.assert_allclose(tf.concat([first, second], axis=1), whole, atol=1e-6)
-    for a, b in zip(last, end, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-6)
+    assert_all_close(last, end, atol=1e-6)
 
 
 @CELL
@@ -190,19 +189,15 @@ def test_two_halves_with_the_state_handed_on_are_the_whole(cell):
 def test_an_unknown_batch_size(cell, jit):
     ours, plain = pair(cell, return_sequences=True)
 
-    @tf.function(
-        input_signature=[tf.TensorSpec((None, TIME, FEATURES))], jit_compile=jit, autograph=False
+    gradients = tf.function(
+        gradient_step(ours),
+        input_signature=[tf.TensorSpec((None, TIME, FEATURES))],
+        jit_compile=jit,
+        autograph=False,
     )
-    def gradients(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(ours(x) ** 2)
-        return tape.gradient(loss, [w.value for w in ours.trainable_weights])
-
     for batch in (1, 3):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(plain(X[:batch]) ** 2)
-        expected = tape.gradient(loss, [w.value for w in plain.trainable_weights])
-        assert_close([g.numpy() for g in gradients(X[:batch])], [g.numpy() for g in expected], 1e-5)
+        expected = gradient_step(plain)(X[:batch])
+        assert_near([g.numpy() for g in gradients(X[:batch])], [g.numpy() for g in expected], 1e-5)
 
 
 @CELL
@@ -261,8 +256,7 @@ def test_fit_in_a_plain_keras_model(cell, jit):
         model.compile(keras.optimizers.SGD(0.5), "mse", jit_compile=jit)
         model.fit(X, numbers(BATCH, TIME, UNITS, seed=9), batch_size=BATCH, epochs=3, verbose=0)
         weights.append(model.get_weights())
-    for a, b in zip(*weights, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5)
+    assert_all_close(*weights, atol=1e-5)
 
 
 @pytest.mark.parametrize("layer", [LSTM, GRU])
@@ -320,9 +314,6 @@ def test_a_gradient_through_one_result_alone(cell):
     for which in range(len(ours(X))):
         found = []
         for layer in (ours, plain):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(layer(X)[which] ** 2)
-            found.append(
-                [g.numpy() for g in tape.gradient(loss, [w.value for w in layer.trainable_weights])]
-            )
-        assert_close(*found, 1e-5)
+            step = gradient_step(layer, loss=lambda results: sum_of_squares(results[which]))  # noqa: B023
+            found.append(step(X))
+        assert_near(*found, 1e-5)

@@ -15,6 +15,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.errors import RecomputeWarning
 from keras_recompute.layers.time_sections import section_recurrent_layers, sqrt_sections
+from tests.oracle import assert_all_close
 
 layers = keras.layers
 BATCH, TIME, FEATURES, UNITS = 3, 7, 5, 4  # 7 steps are sections of 3, 2 and 2
@@ -170,8 +171,7 @@ def two_passes(case, *, is_cut, jit=False):
 def assert_equal_passes(case, **options):
     ours = two_passes(case, is_cut=True, **options)
     plain = two_passes(case, is_cut=False, **options)
-    for a, b in zip(ours, plain, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert_all_close(ours, plain, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -194,8 +194,7 @@ def test_so_they_are_compiled(name):
 def test_a_cell_that_draws_at_each_step_draws_what_it_drew_and_this_is_said(name):
     with pytest.warns(RecomputeWarning, match="'rnn.*' all stay in memory.*draws random numbers"):
         ours = two_passes(UNCUT[name], is_cut=True)
-    for a, b in zip(ours, two_passes(UNCUT[name], is_cut=False), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert_all_close(ours, two_passes(UNCUT[name], is_cut=False), rtol=1e-5, atol=1e-6)
 
 
 def test_lengths_that_are_not_known_are_said():

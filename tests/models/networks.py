@@ -14,12 +14,9 @@ import numpy as np
 from keras_recompute.layers.recomputation_checkpoint import RecomputationCheckpoint
 from keras_recompute.layers.recurrent import GRU, LSTM
 from keras_recompute.layers.time_slice import TimeSlice
+from tests.oracle import numbers
 
 LENGTH, FEATURES, UNITS = 8, 3, 4
-
-
-def numbers(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
 
 
 def mark(value: Any) -> Any:

@@ -19,6 +19,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.errors import RecomputeWarning
 from keras_recompute.liveness import profile
+from tests.oracle import gradient_step, mean_square
 
 layers = keras.layers
 
@@ -64,13 +65,7 @@ def transformer():
 
 def compiled(model):
     """Return the compiled program of all gradients of the mean square of the outputs."""
-    variables = [v.value for v in model.trainable_variables]
-
-    def step(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(model(x, training=True) ** 2)
-        return tape.gradient(loss, variables)
-
+    step = gradient_step(model, loss=mean_square)
     return profile(step, tf.TensorSpec(model.inputs[0].shape), input_feed=["x"])
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_recompute.models.model import Model
+from tests.oracle import outputs_and_gradients
 
 
 def model_pair(build: Callable[[Any], Any]) -> tuple[keras.Model, keras.Model]:
@@ -38,29 +39,14 @@ def training_pass(
     """Return outputs, gradients of inputs and weights, and the other variables afterwards.
     ``mode``: eager, graph, jit.
     """
-    inputs = [tf.convert_to_tensor(a) for a in arrays]
     variables = [v.value for v in model.trainable_variables]
 
-    def run(*inputs):
-        floating = [t for t in inputs if t.dtype.is_floating]
-        with tf.GradientTape() as tape:
-            tape.watch(floating)
-            outputs = keras.tree.flatten(
-                model(inputs if len(inputs) > 1 else inputs[0], training=True)
-            )
-            loss = tf.add_n(
-                [
-                    tf.reduce_sum(tf.cast(y, tf.float32) * weights_like(y, n))
-                    for n, y in enumerate(outputs)
-                ]
-            )
-        gradients = tape.gradient(loss, [*floating, *variables], unconnected_gradients="zero")
-        return outputs, [tf.convert_to_tensor(g) for g in gradients]
+    def call(*inputs):
+        return keras.tree.flatten(model(inputs if len(inputs) > 1 else inputs[0], training=True))
 
-    function = (
-        run if mode == "eager" else tf.function(run, jit_compile=mode == "jit", autograph=False)
+    outputs, gradients = outputs_and_gradients(
+        call, arrays, variables, mode=mode, unconnected="zero"
     )
-    outputs, gradients = function(*inputs)
     names = [f"d input {n}" for n in range(len(gradients) - len(variables))] + [
         f"d {v.path}" for v in model.trainable_variables
     ]
@@ -72,12 +58,6 @@ def training_pass(
         (f"{v.path} afterwards ({n})", v.value) for n, v in enumerate(model.non_trainable_variables)
     )
     return {name: tf.cast(t, tf.float64).numpy() for name, t in found.items()}
-
-
-def weights_like(y: tf.Tensor, n: int) -> tf.Tensor:
-    return tf.constant(
-        np.cos(np.arange(np.prod(y.shape)) * (n + 1.0)).reshape(y.shape.as_list()), tf.float32
-    )
 
 
 def assert_agree(

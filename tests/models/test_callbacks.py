@@ -13,6 +13,7 @@ import pytest
 
 import keras_recompute as kr
 from keras_recompute.errors import RecomputeError
+from tests.oracle import assert_all_close
 
 KINDS = ("checkpointed", pytest.param("stand-in", marks=pytest.mark.long))
 RANDOM = np.random.default_rng(0)
@@ -78,8 +79,7 @@ def test_backup_and_restore_goes_on_where_training_broke_off(kind, expected, tmp
     with made(kind) as model:
         found = losses(model.fit(X, Y, epochs=6, callbacks=[backup()], **OPTIONS))
         np.testing.assert_allclose(found, expected[0][4:], rtol=1e-5)
-        for ours, theirs in zip(model.get_weights(), expected[1], strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+        assert_all_close(model.get_weights(), expected[1], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.models.fingerprint import Fingerprints
+from tests.oracle import assert_all_close, loss_and_gradients, sum_of_sines
 
 from .layers_by_contents import DIFFERENT, EQUAL, Scale, Settings, dense
 
@@ -47,19 +47,13 @@ def has_loop(model):
     return any(hasattr(step, "isomorphic") for step in steps)
 
 
-def loss_and_gradients(model, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        loss = tf.reduce_sum(tf.sin(model(x, training=True)))
-    return [loss, *tape.gradient(loss, [x, *(v.value for v in model.trainable_variables)])]
-
-
 def assert_trains_as(plain, model, mode):
-    run = loss_and_gradients
-    if mode != "eager":  # both in one mode: XLA draws other random numbers from a seed
-        run = tf.function(run, jit_compile=mode == "jit", autograph=False)
-    for a, b in zip(run(model, tf.constant(X)), run(plain, tf.constant(X)), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    # Both in one mode: XLA draws other random numbers from a seed.
+    ours, expected = (
+        loss_and_gradients(each, X, mode=mode, of_inputs=True, loss=sum_of_sines)
+        for each in (model, plain)
+    )
+    assert_all_close(ours, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
@@ -283,9 +277,9 @@ def test_layers_that_count_their_calls_and_keep_results_stay_a_loop():
     model, plain = models(lambda _: Counts(), checkpoints=True)
     before = [layer.calls for layer in model.layers if isinstance(layer, Counts)]
     assert has_loop(model)
-    found = loss_and_gradients(model, tf.constant(X))
+    options = {"mode": "eager", "of_inputs": True, "loss": sum_of_sines}
+    found = loss_and_gradients(model, X, **options)
     assert has_loop(model)
     counted = [layer.calls for layer in model.layers if isinstance(layer, Counts)]
     assert np.subtract(counted, before).tolist() == [1] * COUNT
-    for a, b in zip(found, loss_and_gradients(plain, tf.constant(X)), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    assert_all_close(found, loss_and_gradients(plain, X, **options), rtol=1e-5, atol=1e-5)

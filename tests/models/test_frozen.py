@@ -9,7 +9,6 @@ first reads: 23. With ``every=2`` the first layer of each of three sections is r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -17,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
+from tests.oracle import assert_all_close, gradient_step, in_mode, loss_and_gradients
 
 from .networks import numbers
 
@@ -64,19 +64,8 @@ def sequence(*, frozen: bool) -> kr.Model:
     return kr.Model(inputs, L.Dense(1, name="end")(x))
 
 
-def step_of(
-    model: keras.Model, weights: list[keras.Variable]
-) -> Callable[[tf.Tensor], list[tf.Tensor]]:
-    def step(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(model(x, training=True) ** 2)
-        return tape.gradient(loss, [v.value for v in weights])
-
-    return step
-
-
 def products(model: keras.Model) -> int:
-    step = tf.function(step_of(model, model.trainable_variables), jit_compile=True)
+    step = tf.function(gradient_step(model), jit_compile=True)
     x = tf.zeros((2, *model.input_shape[1:]))
     return len(re.findall(r" dot\(", step.experimental_get_compiler_ir(x)(stage="optimized_hlo")))
 
@@ -116,18 +105,19 @@ def test_frozen_kernels_cost_no_product_in_a_loop():
     assert products(sequence(frozen=False)) - products(sequence(frozen=True)) == 2
 
 
-@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("mode", ["graph", "jit"])
 @pytest.mark.parametrize("every", [2, pytest.param(4, marks=pytest.mark.long)])
-def test_who_asks_for_the_gradients_of_frozen_weights_gets_them(every, jit):
+def test_who_asks_for_the_gradients_of_frozen_weights_gets_them(every, mode):
     """Keras freezes a variable by itself: TensorFlow's, which was made before, is watched all the
     same.
     """
     plain, base = dense(*INSIDE), dense(*INSIDE)
     ours = kr.checkpointed(base, every=every)
-    expected = tf.function(step_of(plain, plain.weights), jit_compile=jit)(X)
-    found = tf.function(step_of(ours, ours.weights), jit_compile=jit)(X)
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    found, expected = (
+        loss_and_gradients(model, X, mode=mode, weights=[v.value for v in model.weights])
+        for model in (ours, plain)
+    )
+    assert_all_close(found, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("watched", [False, True])
@@ -149,9 +139,7 @@ def test_a_variable_that_was_made_frozen_has_a_gradient_if_it_is_watched(mode, w
             found = tape.gradient(loss, scale)
             return tf.constant(0.0) if found is None else found
 
-        return (step if mode == "eager" else tf.function(step, jit_compile=mode == "jit"))(
-            tf.constant(X)
-        )
+        return in_mode(mode, step)(tf.constant(X))
 
     inputs = keras.Input((WIDTH,))
     scaling = Scale()
@@ -177,5 +165,4 @@ def test_a_layer_that_is_trained_again_is_trained():
             model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
             model.fit(X, X, epochs=2, verbose=0)
         models.append(model)
-    for a, b in zip(*(model.get_weights() for model in models), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert_all_close(*(model.get_weights() for model in models), rtol=1e-5, atol=1e-6)

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.errors import RecomputeWarning
+from tests.oracle import assert_all_close, gradient_step, in_mode
 
 FEATURES = 4
 X = np.random.default_rng(0).normal(size=(3, FEATURES)).astype(np.float32)
@@ -77,8 +78,7 @@ def gradients(model, training, mode):
             y = model(x) if training is None else model(x, training=training)
         return y, tape.gradient(y, [x, *(v.value for v in model.trainable_variables)])
 
-    run = step if mode == "eager" else tf.function(step, jit_compile=mode == "jit")
-    y, found = run(tf.constant(X))
+    y, found = in_mode(mode, step)(tf.constant(X))
     return [y, *found, *(v.value for v in model.non_trainable_variables)]
 
 
@@ -99,8 +99,7 @@ CASES = [  # way, training, that of one dropout in the graph, mode
 def test_values_are_those_of_the_plain_model(way, training, fixed, mode):
     ours = gradients(WAYS[way](network(fixed=fixed)), training, mode)
     plain = gradients(network(fixed=fixed), training, mode)
-    for value, expected in zip(ours, plain, strict=True):
-        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)
+    assert_all_close(ours, plain, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("training", [None, long(False), long(True)])
@@ -126,14 +125,11 @@ def test_a_tape_around_a_function_finds_recomputation(way):
         with tf.GradientTape() as tape:
             y = model.called(tf.constant(X))
         found.append(tape.gradient(y, [v.value for v in model.trainable_variables]))
-    for value, expected in zip(*found, strict=True):
-        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-6)
+    assert_all_close(*found, rtol=1e-4, atol=1e-6)
 
-    def step(x):
-        with tf.GradientTape() as tape:
-            y = ours.called(x)
-        return tape.gradient(y, [v.value for v in ours.trainable_variables])
-
+    step = gradient_step(
+        ours.called, weights=[v.value for v in ours.trainable_variables], loss=tf.identity
+    )
     assert replays(tf.function(step).get_concrete_function(SPEC).graph) > 0
 
 

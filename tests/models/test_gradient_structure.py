@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.liveness import profile
+from tests.oracle import COMPILE_OPTIONS, assert_all_close
 
 L = keras.layers
 IDS = np.random.default_rng(0).integers(0, 12, (8, 5))  # rows are gathered several times
@@ -93,8 +94,7 @@ def weights_after(make, wrap, optimizer, *, losses=("a",), mode="graph", updates
     model.compile(
         OPTIMIZERS[optimizer](),
         loss={name: "mse" if name in losses else None for name in TARGETS},
-        jit_compile=mode == "jit",
-        run_eagerly=mode == "eager",
+        **COMPILE_OPTIONS[mode],
     )
     for _ in range(updates):
         model.train_on_batch(IDS, TARGETS)
@@ -232,8 +232,7 @@ def test_loops_in_each_other_keep_the_gradient_of_a_shared_table_sparse(mode, ro
         model.compile(
             keras.optimizers.Adam(0.05),
             "mse",
-            jit_compile=mode == "jit",
-            run_eagerly=mode == "eager",
+            **COMPILE_OPTIONS[mode],
         )
         for _ in range(3):
             model.train_on_batch([IDS, np.ones((8, 5, 6))], np.ones((8, 5, 2)))
@@ -242,8 +241,7 @@ def test_loops_in_each_other_keep_the_gradient_of_a_shared_table_sparse(mode, ro
     ours = kr.Model(*sharing_a_table(rows))
     ours.recomputation_levels = 2
     plain = keras.Model(*sharing_a_table(rows))
-    for one, other in zip(updated(ours), updated(plain), strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+    assert_all_close(updated(ours), updated(plain), rtol=0, atol=1e-5)
 
     table = ours.trainable_variables[0].value
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.errors import RecomputeWarning
+from tests.oracle import assert_all_close, gradient_step
 
 from .networks import numbers
 
@@ -247,8 +248,7 @@ def test_it_goes_as_in_the_plain_model(name, jit):
         keras.config.set_dtype_policy(before)
     (our_losses, our_values), (losses, values) = found
     np.testing.assert_allclose(our_losses, losses, rtol=case.tolerance)
-    for a, b in zip(our_values, values, strict=True):
-        np.testing.assert_allclose(a, b, rtol=case.tolerance, atol=case.tolerance)
+    assert_all_close(our_values, values, rtol=case.tolerance, atol=case.tolerance)
 
 
 @pytest.mark.parametrize(("frozen_layers", "replayed"), [(0, 3), (2, 2), (4, 1), (6, 0)])
@@ -261,12 +261,7 @@ def test_sections_with_nothing_to_train_up_to_them_are_not_replayed(frozen_layer
         layer.trainable = False
     ours = kr.checkpointed(model, every=2)
 
-    @tf.function
-    def step(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(ours(x, training=True))
-        return tape.gradient(loss, [v.value for v in ours.trainable_variables])
-
+    step = tf.function(gradient_step(ours, loss=tf.reduce_sum))
     function = step.get_concrete_function(tf.TensorSpec((4, 6)))
     waiting, runs = [t.op for t in function.outputs], set()
     while waiting:

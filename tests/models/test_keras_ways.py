@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.models.model import Model
+from tests.oracle import assert_all_close, assert_same_training, losses_of_fit
 
 from .networks import FEATURES, UNITS, mark, numbers, shared_dense
 from .same_training import model_pair
@@ -54,8 +55,7 @@ def compiled(model, **options):
 
 
 def assert_same_weights(models):
-    for a, b in zip(*(model.get_weights() for model in models), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5)
+    assert_all_close(*(model.get_weights() for model in models), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -135,21 +135,13 @@ class PlainStepping(Stepping, keras.Model):
 
 
 def test_a_training_step_of_one_s_own_in_a_subclass():
-    losses, models = [], []
+    models = []
     for model_class in (OursStepping, PlainStepping):
         keras.utils.set_random_seed(1)
         models.append(classifier(model_class, dropout=0.0))
-        models[-1].compile(
-            keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy", jit_compile=False
-        )
-        losses.append(
-            models[-1]
-            .fit(X, CLASSES, batch_size=4, epochs=2, shuffle=False, verbose=0)
-            .history["loss"]
-        )
+    loss = "sparse_categorical_crossentropy"
+    assert_same_training(*models, X, CLASSES, loss=loss, batch_size=4, epochs=2)
     assert models[0].plan.recomputes
-    np.testing.assert_allclose(*losses, rtol=1e-5)
-    assert_same_weights(models)
 
 
 @pytest.mark.parametrize(
@@ -164,12 +156,7 @@ def test_fit_in_mixed_precision(policy):
     try:
         losses, scales = [], []
         for model in model_pair(shared_dense):
-            model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
-            losses.append(
-                model.fit(
-                    X, np.ones((8, 1)), batch_size=4, epochs=2, shuffle=False, verbose=0
-                ).history["loss"]
-            )
+            losses.append(losses_of_fit(model, X, np.ones((8, 1)), batch_size=4, epochs=2))
             scales.append(getattr(model.optimizer, "dynamic_scale", None))
         np.testing.assert_allclose(*losses, rtol=1e-2)
         assert (scales[0] is None) == (policy == "mixed_bfloat16")

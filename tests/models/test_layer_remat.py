@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.errors import InvalidArgumentError, UnsupportedError
+from tests.oracle import assert_same_training, gradient_step, losses_of_fit
 
 from .networks import FEATURES, UNITS, numbers
 
@@ -111,10 +112,7 @@ def model_pair(name: str) -> tuple[keras.Model, keras.Model]:
 
 
 def fitted(model: keras.Model, mode: str) -> list[float]:
-    model.compile(
-        keras.optimizers.SGD(0.05), "mse", jit_compile=mode == "jit", run_eagerly=mode == "eager"
-    )
-    return model.fit(X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
+    return losses_of_fit(model, X, Y, mode=mode, batch_size=4, epochs=2)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +128,7 @@ def test_it_trains_as_the_plain_model(name, mode):
     ours = kr.checkpointed(base, layers=Block)
     assert type(ours).__name__ == type(base).__name__
     assert isinstance(ours, type(base))
-    np.testing.assert_allclose(fitted(ours, mode), fitted(plain, mode), rtol=1e-5)
-    for a, b in zip(ours.weights, plain.weights, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=a.path)
+    assert_same_training(ours, plain, X, Y, mode=mode, batch_size=4, epochs=2)
     assert not base.compiled
     assert not any(
         {"call", "quantized_call"} & set(vars(layer)) for layer in base._flatten_layers()
@@ -142,16 +138,9 @@ def test_it_trains_as_the_plain_model(name, mode):
 def replays(model: keras.Model) -> int:
     """Return how often a training step computes a tanh; a plain one does so once per block."""
 
-    @tf.function
-    def gradients(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(model(x, training=True))
-        return tape.gradient(loss, [v.value for v in model.trainable_variables])
-
-    return sum(
-        op.type == "Tanh"
-        for op in gradients.get_concrete_function(tf.TensorSpec(X.shape)).graph.get_operations()
-    )
+    step = tf.function(gradient_step(model, loss=tf.reduce_sum))
+    graph = step.get_concrete_function(tf.TensorSpec(X.shape)).graph
+    return sum(op.type == "Tanh" for op in graph.get_operations())
 
 
 @pytest.fixture(
@@ -275,9 +264,8 @@ def test_masks_go_in_and_out():
         x = keras.layers.LSTM(4, return_sequences=True, name="again")(x)
         model = keras.Model(inputs, keras.layers.Dense(1, "tanh", name="end")(x))
         model = kr.checkpointed(model, layers=["again", "end"]) if choose else model
-        model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
         words = np.array([[1, 2, 3, 0, 0], [4, 5, 0, 0, 0]])
-        losses.append(model.fit(words, np.ones((2, 5, 1)), epochs=3, verbose=0).history["loss"])
+        losses.append(losses_of_fit(model, words, np.ones((2, 5, 1)), epochs=3))
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 

@@ -15,6 +15,7 @@ from keras_recompute.liveness import profile
 from keras_recompute.models.memory_plan import plan as plan_and_prove
 from keras_recompute.planning import BudgetTooSmallError
 from keras_recompute.planning.single_replay import replay_seconds, sections_peak_bytes
+from tests.oracle import assert_all_close, loss_and_gradients
 
 from .peaks import residual_blocks
 
@@ -210,8 +211,7 @@ def test_the_model_computes_the_same_and_has_the_checkpoints_of_the_plan():
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(candidate(tf.constant(x), training=True) ** 2)
         results.append(tape.gradient(loss, [v.value for v in model.trainable_variables]))
-    for ours, plain in zip(results[1], results[0]):
-        np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=1e-4)
+    assert_all_close(results[1], results[0], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.long
@@ -325,13 +325,8 @@ def test_blocks_inside_a_layer_are_recomputed_where_no_checkpoint_is_enough():
     assert sorted(planned.recomputed_layers) == sorted(found.layers)
     x = np.random.default_rng(0).standard_normal((8, 32)).astype(np.float32)
 
-    def gradients(model):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(model(x, training=True) ** 2)
-        return tape.gradient(loss, [v.value for v in model.trainable_variables])
-
-    for ours, theirs in zip(gradients(planned), gradients(model), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    ours, plain = (loss_and_gradients(each, x, mode="eager") for each in (planned, model))
+    assert_all_close(ours, plain, rtol=1e-5, atol=1e-5)
     # A budget that checkpoints between layers meet is met by them.
     assert plan_and_prove(model, memory_budget="1GiB", batch_size=1024)[1].layers == ()
 

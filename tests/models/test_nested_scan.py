@@ -10,6 +10,13 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.liveness import profile
+from tests.oracle import (
+    assert_all_close,
+    gradient_step,
+    loss_and_gradients,
+    mean_square,
+    sum_of_sines,
+)
 
 STEPS, FEATURES, UNITS, BATCH = 64, 6, 5, 3
 
@@ -37,16 +44,8 @@ def network(
 
 def gradients(model, jit):
     x = np.random.RandomState(0).randn(BATCH, STEPS, FEATURES).astype("float32")
-    variables = [v.value for v in model.trainable_variables]
-
-    @tf.function(jit_compile=jit, autograph=False)
-    def step(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = tf.reduce_sum(tf.sin(model(x, training=True)))
-        return loss, *tape.gradient(loss, [x, *variables])
-
-    return [t.numpy() for t in step(x)]
+    mode = "jit" if jit else "graph"
+    return loss_and_gradients(model, x, mode=mode, of_inputs=True, loss=sum_of_sines)
 
 
 @pytest.mark.parametrize(
@@ -63,21 +62,14 @@ def test_levels_change_no_value_and_no_gradient(layer, jit, return_sequences, se
     expected = gradients(network(layer, 16, return_sequences=return_sequences), jit)
     for levels in several:
         found = gradients(network(layer, 16, levels=levels, return_sequences=return_sequences), jit)
-        for a, b in zip(found, expected):
-            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+        assert_all_close(found, expected, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.long
 def test_two_levels_need_less_than_one():
     def needed(sections, levels):
         model = network(kr.LSTM, sections, levels=levels, steps=528, units=32, batch=32)
-        variables = [v.value for v in model.trainable_variables]
-
-        def step(x):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean(model(x, training=True) ** 2)
-            return tape.gradient(loss, variables)
-
+        step = gradient_step(model, loss=mean_square)
         program = profile(step, tf.TensorSpec((32, 528, FEATURES)), input_feed=["x"])
         return program.allocated_temporary_bytes
 

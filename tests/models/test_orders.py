@@ -15,6 +15,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 
 from keras_recompute.layers.recurrent import GRU, LSTM
 from keras_recompute.models.model import Model
+from tests.oracle import gradient_step, in_mode
 
 from .networks import FEATURES, SEQUENCES, dense_chain, recurrent, shared_dense, with_dropout
 from .same_training import model_pair
@@ -24,10 +25,7 @@ X = SEQUENCES[0]
 
 def computed(run, x, mode):
     """Return the gradients that ``run`` makes of ``x`` in eager code, a graph or under jit."""
-    function = (
-        run if mode == "eager" else tf.function(run, jit_compile=mode == "jit", autograph=False)
-    )
-    return [np.asarray(tf.convert_to_tensor(g)) for g in function(tf.constant(x))]
+    return [np.asarray(tf.convert_to_tensor(g)) for g in in_mode(mode, run)(tf.constant(x))]
 
 
 def penalty(model, x, mode):
@@ -149,7 +147,7 @@ def test_traces_of_a_model_leave_nothing_behind():
     model = recurrent(Model, 2, cell=GRU, length=3)
 
     def trace():
-        step = tf.function(lambda x: penalty_free(model, x), autograph=False)
+        step = tf.function(gradient_step(model, loss=tf.reduce_sum), autograph=False)
         step.get_concrete_function(tf.TensorSpec((4, 3, FEATURES)))
 
     def alive():
@@ -163,9 +161,3 @@ def test_traces_of_a_model_leave_nothing_behind():
     for _ in range(3):
         trace()
     assert alive() == before
-
-
-def penalty_free(model, x):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(model(x, training=True))
-    return tape.gradient(loss, [v.value for v in model.trainable_variables])

@@ -15,6 +15,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.liveness import profile
 from keras_recompute.models import execution
+from tests.oracle import assert_all_close, loss_and_gradients
 
 LAYERS = keras.layers
 
@@ -47,20 +48,10 @@ def results(model, state, *, jit):
     """Return loss, gradients and all variables after one step from ``state``."""
     for variable, value in zip(model.variables, state):
         variable.assign(value)
-    variables = [v.value for v in model.trainable_variables]
-
-    @tf.function(jit_compile=jit, autograph=False)
-    def step(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(tf.square(model(x, training=True)))
-        return loss, tape.gradient(loss, variables)
-
-    loss, gradients = step(
-        tf.constant(
-            np.random.default_rng(0).normal(size=(16, model.inputs[0].shape[-1])), tf.float32
-        )
-    )
-    return [loss.numpy(), *(g.numpy() for g in gradients), *(v.numpy() for v in model.variables)]
+    x = np.random.default_rng(0).normal(size=(16, model.inputs[0].shape[-1]))
+    mode = "jit" if jit else "graph"
+    found = loss_and_gradients(model, x.astype(np.float32), mode=mode)
+    return [*found, *(v.numpy() for v in model.variables)]
 
 
 @pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)])
@@ -80,8 +71,7 @@ def test_values_gradients_and_statistics_are_those_of_the_plain_model(traced, ji
     ours = kr.checkpointed(model, at=[f"drop_{number}" for number in range(5)])
     found, wanted = results(ours, state, jit=jit), results(model, state, jit=jit)
     assert len(traced) == 2
-    for a, b in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    assert_all_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.long
@@ -122,10 +112,9 @@ def test_sections_that_are_wired_otherwise_are_not_alike(traced):
     model = keras.Model(inputs, LAYERS.Dense(2)(x))
     ours = kr.checkpointed(model, at=["mixed_0", "mixed_1", "mixed_2"])
     state = [v.numpy() for v in model.variables]
-    for found, wanted in zip(
-        results(ours, state, jit=False), results(model, state, jit=False), strict=True
-    ):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    assert_all_close(
+        results(ours, state, jit=False), results(model, state, jit=False), rtol=1e-5, atol=1e-5
+    )
     assert len(traced) == 3
 
 
@@ -161,8 +150,7 @@ def test_loops_in_several_sections_share_the_trace_of_a_block(traced, jit):
     ]
     found, wanted = results(in_loops(model), state, jit=jit), results(model, state, jit=jit)
     assert traced == [8, 3, 7, 7]  # each section with its checkpoint, and a block within the first
-    for a, b in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    assert_all_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_loops_over_blocks_that_hold_something_else_do_not_share_it(traced):
@@ -172,8 +160,7 @@ def test_loops_over_blocks_that_hold_something_else_do_not_share_it(traced):
     state = [v.numpy() for v in model.variables]
     found, wanted = results(in_loops(model), state, jit=False), results(model, state, jit=False)
     assert traced.count(3) == 2
-    for a, b in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    assert_all_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.long

@@ -14,6 +14,13 @@ from keras_recompute.liveness import forget_free_memory, process_memory, profile
 from keras_recompute.models.step_peak import compiled_step
 from keras_recompute.models.trained_step import trained_step
 from keras_recompute.seams.keras.time_loops import time_loops_are_replaced
+from tests.oracle import (
+    COMPILE_OPTIONS,
+    assert_all_close,
+    gradient_step,
+    loss_and_gradients,
+    mean_square,
+)
 
 layers = keras.layers
 BATCH, TIME, FEATURES, UNITS = 4, 10, 5, 4
@@ -69,8 +76,7 @@ def trained(network, cut, mode):
     """Return the losses of three updates with Adam, and the weights after them."""
     keras.utils.set_random_seed(1)
     model = cut(NETWORKS[network]())
-    options = {"jit_compile": mode == "jit", "run_eagerly": mode == "eager"}
-    model.compile(keras.optimizers.Adam(0.01), "mse", **options)
+    model.compile(keras.optimizers.Adam(0.01), "mse", **COMPILE_OPTIONS[mode])
     losses = [model.train_on_batch(*data()) for _ in range(3)]
     return np.array(losses), model.get_weights()
 
@@ -89,8 +95,7 @@ def test_three_updates_are_those_of_the_plain_model(network, name, mode):
     losses, weights = trained(network, CUTS[name], mode)
     plain_losses, plain_weights = trained(network, lambda model: model, mode)
     np.testing.assert_allclose(losses, plain_losses, rtol=1e-6)
-    for found, plain in zip(weights, plain_weights, strict=True):
-        np.testing.assert_allclose(found, plain, rtol=1e-5, atol=2e-6)
+    assert_all_close(weights, plain_weights, rtol=1e-5, atol=2e-6)
 
 
 @pytest.mark.long
@@ -111,10 +116,13 @@ def test_without_checkpoints_nothing_is_cut():
     model.scan_layers = True
     assert any(step.inner_steps for step in model.plan.steps)
     cut.clear()
-    tf.function(gradients_of(model), autograph=False)(data()[0])
+    x, _ = data()
+    loss_and_gradients(model, x)
     assert cut == [False]
     cut.clear()
-    tf.function(gradients_of(kr.checkpointed(model, every=2)), autograph=False)(data()[0])
+    tf.function(gradient_step(kr.checkpointed(model, every=2), loss=mean_square), autograph=False)(
+        data()[0]
+    )
     assert cut == [True]
 
 
@@ -133,18 +141,11 @@ def long_model(kind, *, units=8):
     return keras.Model(inputs, layers.Dense(1)(KINDS[kind]()(x)))
 
 
-def gradients_of(model):
-    def step(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(model(x, training=True) ** 2)
-        return tape.gradient(loss, [v.value for v in model.trainable_variables])
-
-    return step
-
-
 def temporary_bytes(model):
     ids = tf.TensorSpec((8, LONG), tf.int32)
-    return profile(gradients_of(model), ids, input_feed=["x"]).allocated_temporary_bytes
+    return profile(
+        gradient_step(model, loss=mean_square), ids, input_feed=["x"]
+    ).allocated_temporary_bytes
 
 
 @pytest.mark.long
@@ -170,7 +171,7 @@ def test_without_jit_the_process_takes_less():
     plain = keras.Model(inputs, layers.Dense(1)(recurrent(inputs)))
     taken = []
     for model in (plain, kr.checkpointed(plain, every=1)):
-        step = tf.function(gradients_of(model), autograph=False)
+        step = tf.function(gradient_step(model, loss=mean_square), autograph=False)
         step(x)
         forget_free_memory(2**28)
         with process_memory() as measured:

@@ -16,6 +16,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.models.submodel_inlining import InputAdapter
+from tests.oracle import assert_same_training
 
 from .networks import FEATURES, UNITS, numbers
 
@@ -137,17 +138,7 @@ def test_it_trains_as_the_plain_model(name, mode):
     assert isinstance(ours, kr.Model)
     assert not ours.compiled
     assert len([step for step in ours.plan.steps if step.recomputed]) >= 2
-    losses = []
-    for model in (plain, ours):
-        model.compile(
-            keras.optimizers.SGD(0.1), "mse", jit_compile=mode == "jit", run_eagerly=mode == "eager"
-        )
-        losses.append(
-            model.fit(X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
-        )
-    np.testing.assert_allclose(*losses, rtol=1e-5)
-    for a, b in zip(ours.get_weights(), plain.get_weights(), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert_same_training(ours, plain, X, Y, mode=mode, batch_size=4, epochs=2)
 
 
 def test_the_layers_inside_a_model_are_counted_and_cut():

@@ -12,6 +12,14 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.liveness import profile
+from tests.oracle import (
+    assert_all_close,
+    gradient_step,
+    loss_and_gradients,
+    loss_step,
+    losses_of_fit,
+    sum_of_sines,
+)
 
 X = np.random.default_rng(0).standard_normal((2, 5, 4)).astype("float32")
 JIT = pytest.mark.parametrize(
@@ -49,19 +57,13 @@ def names(model):
     return [name for name, _ in model.plan.named_steps]
 
 
-def loss_and_gradients(model, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        loss = tf.reduce_sum(tf.sin(model(x, training=True)))
-    return [loss, *tape.gradient(loss, [x, *(v.value for v in model.trainable_variables)])]
+def results(model, *, jit=False):
+    mode = "jit" if jit else "graph"
+    return loss_and_gradients(model, X, mode=mode, of_inputs=True, loss=sum_of_sines)
 
 
 def assert_equal_to_plain(model, plain, jit):
-    function = tf.function(loss_and_gradients, jit_compile=jit, autograph=False)
-    for n, (a, b) in enumerate(
-        zip(function(model, tf.constant(X)), loss_and_gradients(plain, tf.constant(X)), strict=True)
-    ):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4, err_msg=f"result {n}")
+    assert_all_close(results(model, jit=jit), results(plain), rtol=1e-4, atol=1e-4)
 
 
 @JIT
@@ -80,10 +82,7 @@ def test_in_mixed_precision_the_first_section_takes_another_type_than_the_others
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         model, plain = build(), build(kind=keras.Model)
-        found, expected = (
-            tf.function(loss_and_gradients, jit_compile=jit, autograph=False)(m, tf.constant(X))
-            for m in (model, plain)
-        )
+        found, expected = (results(each, jit=jit) for each in (model, plain))
     finally:
         keras.config.set_dtype_policy(before)
     # One gradient, of the bias of the keys, is zero but for rounding.
@@ -97,30 +96,24 @@ def test_in_mixed_precision_the_first_section_takes_another_type_than_the_others
 
 @pytest.mark.long
 def test_eager_and_higher_derivatives():
-    def curvature(model):
-        x = tf.constant(X)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            slope = tf.reduce_sum(tf.square(loss_and_gradients(model, x)[1]))
-        return tape.gradient(slope, x)
+    def derivatives(model):
+        first = loss_step(model, of_inputs=True, loss=sum_of_sines)
+        slope = gradient_step(lambda x: first(x)[1], of_inputs=True)
+        return first(tf.constant(X)), slope(tf.constant(X))
 
-    model, plain = build(3), build(3, kind=keras.Model)
-    for a, b in zip(
-        loss_and_gradients(model, tf.constant(X)),
-        loss_and_gradients(plain, tf.constant(X)),
-        strict=True,
-    ):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(curvature(model), curvature(plain), rtol=1e-3, atol=1e-3)
+    found, expected = (derivatives(each) for each in (build(3), build(3, kind=keras.Model)))
+    assert_all_close(found[0], expected[0], rtol=1e-4, atol=1e-4)
+    assert_all_close(found[1], expected[1], rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.long
 def test_a_loop_trains_as_the_plain_model_does():
-    histories = []
-    for model in (build(), build(kind=keras.Model)):
-        model.compile(keras.optimizers.Adam(0.01), "mse", jit_compile=True)
-        histories.append(model.fit(X, np.ones_like(X), epochs=3, verbose=0).history["loss"])
-    np.testing.assert_allclose(*histories, rtol=1e-4)
+    options = {"mode": "jit", "epochs": 3}
+    losses = [
+        losses_of_fit(model, X, np.ones_like(X), optimizer=keras.optimizers.Adam(0.01), **options)
+        for model in (build(), build(kind=keras.Model))
+    ]
+    np.testing.assert_allclose(*losses, rtol=1e-4)
 
 
 def test_layers_that_all_sections_share_and_layers_used_twice():
@@ -184,9 +177,7 @@ def test_the_program_does_not_grow_with_the_number_of_sections():
             ),
             scan=scan,
         )
-        step = tf.function(
-            lambda x: loss_and_gradients(model, x), jit_compile=True, autograph=False
-        )
+        step = loss_step(model, of_inputs=True, loss=sum_of_sines)
         return len(profile(step, tf.constant(X)).steps)
 
     grows, stays = ([instructions(blocks, scan) for blocks in (3, 6)] for scan in (False, True))

@@ -11,19 +11,9 @@ from keras_recompute.layers.time_slice import TimeSlice
 from keras_recompute.liveness import profile
 from keras_recompute.liveness.program import held_per_step
 from keras_recompute.models.model import Model
+from tests.oracle import gradient_step, mean_square
 
 from .networks import FEATURES, UNITS, mark, recurrent
-
-
-def training_step(model):
-    variables = [v.value for v in model.trainable_variables]
-
-    def step(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(model(x, training=True) ** 2)
-        return tape.gradient(loss, variables)
-
-    return step
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +21,7 @@ def compiled():
     """Programs of one training step over 64 steps, for several numbers of checkpoints."""
     return {
         checkpoints: profile(
-            training_step(recurrent(Model, checkpoints, length=64)),
+            gradient_step(recurrent(Model, checkpoints, length=64), loss=mean_square),
             tf.TensorSpec((16, 64, FEATURES)),
             input_feed=["x"],
         )
@@ -52,9 +42,8 @@ def test_the_program_does_not_grow_with_the_number_of_checkpoints(compiled):
 
 
 def temporary_bytes(inputs, outputs):
-    program = profile(
-        training_step(Model(inputs, outputs)), tf.TensorSpec(inputs.shape), input_feed=["x"]
-    )
+    step = gradient_step(Model(inputs, outputs), loss=mean_square)
+    program = profile(step, tf.TensorSpec(inputs.shape), input_feed=["x"])
     return max(held_per_step(program.buffers, ("temporary",), program.program_steps))
 
 

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
+from tests.oracle import assert_all_close
 
 L = keras.layers
 X = np.random.default_rng(0).random((4, 6)).astype("float32")
@@ -85,8 +86,7 @@ def test_stateless_steps_are_the_plain_model_s(way, mode):
     before = [weight.numpy() for weight in ours.weights]
     found, expected = trained(ours, mode), trained(plain, mode)
     assert len(found) == len(expected)
-    for one, other in zip(found, expected):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    assert_all_close(found, expected, rtol=1e-4, atol=1e-5)
     for weight, value in zip(ours.weights, before):
         np.testing.assert_array_equal(weight, value, err_msg=weight.path)
 
@@ -100,8 +100,7 @@ def test_variables_may_stand_for_their_values(way, training):
         called = model.stateless_call(values, others, X, training=training, return_losses=True)
         return [np.asarray(tf.convert_to_tensor(value)) for value in tf.nest.flatten(called)]
 
-    for one, other in zip(results(WAYS[way](network())), results(network()), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    assert_all_close(results(WAYS[way](network())), results(network()), rtol=1e-4, atol=1e-5)
 
 
 def test_without_losses_none_are_collected():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import keras
-import numpy as np
 import tensorflow as tf
-from engine.test_threads import together
+from engine.calls.test_threads import together
 
 import keras_recompute as kr
+from tests.oracle import assert_all_close, loss_and_gradients
 
 
 def test_a_model_that_threads_call_first():
@@ -21,12 +21,9 @@ def test_a_model_that_threads_call_first():
     data = tf.random.stateless_normal((8, 4, 8), (1, 2))
 
     def gradients(model, n):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(model(data[n], training=True) ** 2)
-        return tape.gradient(loss, model.trainable_variables)
+        return loss_and_gradients(model, data[n], mode="eager")
 
     found = together(lambda n: gradients(model, n))
     assert len(model._eager_partitions) == 1  # all of them were recomputed, by one program
     for n, ours in enumerate(found):
-        for one, other in zip(ours, gradients(plain, n)):
-            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+        assert_all_close(ours, gradients(plain, n), rtol=1e-5, atol=1e-5)

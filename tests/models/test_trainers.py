@@ -11,14 +11,10 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.liveness import profile
+from tests.oracle import COMPILE_OPTIONS
 
 from .trainers import ALL, FEATURES
 
-MODES = {
-    "eager": {"run_eagerly": True, "jit_compile": False},
-    "graph": {"jit_compile": False},
-    "jit": {"jit_compile": True},
-}
 X = np.random.default_rng(0).normal(size=(4, FEATURES)).astype(np.float32)
 BATCH = tf.TensorSpec((2048, FEATURES))
 
@@ -28,7 +24,7 @@ def long(*arguments):
 
 
 def quick_first(quick):
-    every = [(name, mode) for name in ALL for mode in MODES]
+    every = [(name, mode) for name in ALL for mode in COMPILE_OPTIONS]
     return [case if case in quick else long(*case) for case in every]
 
 
@@ -43,7 +39,7 @@ def with_checkpoints(model):
 def trained(name, change, mode):
     """Return the losses of five updates with Adam, and the weights after them."""
     model = ALL[name](change)
-    model.compile(keras.optimizers.Adam(0.01), **MODES[mode])
+    model.compile(keras.optimizers.Adam(0.01), **COMPILE_OPTIONS[mode])
     losses = [model.fit(X, verbose=0).history["objective"][0] for _ in range(5)]
     networks = [layer for layer in model.layers if layer.weights]
     return losses, [weight for layer in networks for weight in layer.get_weights()]

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.models.model import Model
+from tests.oracle import assert_all_close, assert_same_training, in_mode, losses_of_fit
 
 from .networks import (
     FEATURES,
@@ -120,8 +121,7 @@ def test_fit(name, compile_options):
     assert losses[1][0] != pytest.approx(losses[1][2], rel=1e-3), (
         "nothing was learnt: the test would prove nothing"
     )
-    for a, b in zip(*weights, strict=True):
-        np.testing.assert_allclose(a, b, atol=2e-5)
+    assert_all_close(*weights, atol=2e-5)
 
 
 @pytest.mark.long
@@ -155,19 +155,11 @@ def test_loss_scaling_of_mixed_float16():
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_float16")
     try:
-        losses = []
-        for model in model_pair(dense_chain):
-            model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
-            history = model.fit(
-                numbers(8, FEATURES),
-                np.ones((8, 1)),
-                batch_size=4,
-                epochs=2,
-                shuffle=False,
-                verbose=0,
-            )
-            losses.append(history.history["loss"])
-        np.testing.assert_allclose(losses[0], losses[1], rtol=1e-2)
+        losses = [
+            losses_of_fit(model, numbers(8, FEATURES), np.ones((8, 1)), batch_size=4, epochs=2)
+            for model in model_pair(dense_chain)
+        ]
+        np.testing.assert_allclose(*losses, rtol=1e-2)
     finally:
         keras.config.set_dtype_policy(before)
 
@@ -189,10 +181,7 @@ def test_the_dropout_masks_of_forward_and_backward_are_the_same(mode):
             y = model(x, training=True)
         return y, tape.gradient(y, x)
 
-    function = (
-        run if mode == "eager" else tf.function(run, jit_compile=mode == "jit", autograph=False)
-    )
-    y, gradient = function(tf.ones((8, 64)))
+    y, gradient = in_mode(mode, run)(tf.ones((8, 64)))
     np.testing.assert_array_equal(y, gradient)
     assert 0.3 < (y.numpy() == 0).mean() < 0.7
 
@@ -203,8 +192,9 @@ def test_moving_statistics_move_once(mode):
     for _ in range(2):
         training_pass(ours, NETWORKS["batch norm"].arrays, mode=mode)
         training_pass(plain, NETWORKS["batch norm"].arrays, mode="eager")
-    for a, b in zip(ours.non_trainable_variables, plain.non_trainable_variables, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert_all_close(
+        ours.non_trainable_variables, plain.non_trainable_variables, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_the_model_s_training_wins_over_a_layer_s_as_in_keras():
@@ -230,34 +220,22 @@ def test_a_frozen_layer_has_no_gradient_and_keeps_its_weights():
 
     ours, plain = model_pair(build)
     before = ours.layers[1].get_weights()
-    for model in (ours, plain):
-        model.compile(keras.optimizers.SGD(0.1), "mse")
-        model.fit(numbers(4, FEATURES), np.ones((4, 1)), verbose=0)
+    assert_same_training(ours, plain, numbers(4, FEATURES), np.ones((4, 1)))
     np.testing.assert_array_equal(ours.layers[1].get_weights()[0], before[0])
-    for a, b in zip(ours.get_weights(), plain.get_weights(), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-6)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("build", "options"),
-    [
-        (dense_chain, {"jit_compile": True}),
-        (shared_dense, {"run_eagerly": True}),
-        (shared_dense, {"jit_compile": False}),
-    ],
+    ("build", "mode"),
+    [(dense_chain, "jit"), (shared_dense, "eager"), (shared_dense, "graph")],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_regularisers_and_added_losses_count_once(build, options):
-    losses = []
-    for model in model_pair(
+def test_regularisers_and_added_losses_count_once(build, mode):
+    ours, plain = model_pair(
         lambda Model: build(Model, kernel_regularizer="l2", activity_regularizer="l1")
-    ):
-        model.compile(keras.optimizers.SGD(0.1), "mse", **options)
-        losses.append(
-            model.fit(numbers(4, FEATURES), np.ones((4, 1)), epochs=2, verbose=0).history["loss"]
-        )
-    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+    )
+    x, y = numbers(4, FEATURES), np.ones((4, 1))
+    assert_same_training(ours, plain, x, y, epochs=2, mode=mode)
 
 
 @pytest.mark.long
@@ -265,20 +243,14 @@ def test_sample_weights_and_class_outputs():
     def head(x):
         return keras.layers.Dense(3, activation="softmax")(keras.layers.GlobalAveragePooling1D()(x))
 
-    losses = []
-    for model in model_pair(lambda Model: recurrent(Model, last_only=True, head=head)):
-        model.compile(
-            keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy", jit_compile=False
-        )
-        history = model.fit(
-            SEQUENCES[0],
-            np.array([0, 1, 2, 1]),
-            sample_weight=np.array([1.0, 0.0, 2.0, 1.0]),
-            epochs=2,
-            verbose=0,
-        )
-        losses.append(history.history["loss"])
-    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+    assert_same_training(
+        *model_pair(lambda Model: recurrent(Model, last_only=True, head=head)),
+        SEQUENCES[0],
+        np.array([0, 1, 2, 1]),
+        sample_weight=np.array([1.0, 0.0, 2.0, 1.0]),
+        loss="sparse_categorical_crossentropy",
+        epochs=2,
+    )
 
 
 @pytest.mark.long
@@ -311,8 +283,7 @@ def test_a_custom_training_loop():
         for seed in range(3):
             step(tf.constant(numbers(5, 4, seed=seed)))
         weights.append(model.get_weights())
-    for a, b in zip(*weights, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-6)
+    assert_all_close(*weights, atol=1e-6)
 
 
 @pytest.mark.long

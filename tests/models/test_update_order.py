@@ -11,6 +11,7 @@ import keras_recompute as kr
 from keras_recompute.engine.graph.dataflow import operations_before
 from keras_recompute.graph_traversal import reachable
 from keras_recompute.liveness import profile
+from tests.oracle import assert_all_close
 
 L = keras.layers
 WIDTH, BATCH = 256, 16
@@ -195,8 +196,7 @@ def test_two_tapes_in_one_step_update_in_their_order(jit):
         found.append((losses, model.get_weights()))
     (plain_losses, plain), (losses, ours) = found
     np.testing.assert_allclose(losses, plain_losses, rtol=1e-5)
-    for expected, weight in zip(plain, ours):
-        np.testing.assert_allclose(weight, expected, rtol=1e-5, atol=1e-6)
+    assert_all_close(ours, plain, rtol=1e-5, atol=1e-6)
 
 
 def test_in_eager_code_it_does_nothing():

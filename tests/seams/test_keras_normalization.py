@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_recompute.seams.keras.normalization import fuse_batch_norm_gradient
+from tests.oracle import assert_all_close
 
 FUSED = "FusedBatchNormGradV3"
 X = tf.constant(np.random.default_rng(0).normal(size=(3, 5, 4, 2)), tf.float32)
@@ -44,8 +45,7 @@ def test_inside_the_context_the_gradient_is_one_operation_and_the_rest_is_the_sa
     assert FUSED not in kinds
     for found, plain in zip(values, wanted, strict=True):
         np.testing.assert_array_equal(found, plain)
-    for found, plain in zip(gradients, wanted_gradients, strict=True):
-        np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-5)
+    assert_all_close(gradients, wanted_gradients, rtol=1e-5, atol=1e-5)
 
 
 def test_a_tape_within_the_trace_finds_the_same():
@@ -60,8 +60,7 @@ def test_a_tape_within_the_trace_finds_the_same():
 
     with fuse_batch_norm_gradient():
         gradients = step(X)
-    for found, plain in zip(gradients, step_of(layer)[1], strict=True):
-        np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-5)
+    assert_all_close(gradients, step_of(layer)[1], rtol=1e-5, atol=1e-5)
 
 
 def test_two_layers_of_different_epsilon_keep_theirs():
@@ -69,8 +68,7 @@ def test_two_layers_of_different_epsilon_keep_theirs():
         layer = built(epsilon=epsilon)
         with fuse_batch_norm_gradient():
             gradients = step_of(layer)[1]
-        for found, plain in zip(gradients, step_of(layer)[1], strict=True):
-            np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-5)
+        assert_all_close(gradients, step_of(layer)[1], rtol=1e-5, atol=1e-5)
 
 
 def test_a_class_with_moments_of_its_own_keeps_them():

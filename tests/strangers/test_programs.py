@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from keras_recompute.liveness import profile
+from tests.oracle import COMPILE_OPTIONS, MODES
 
 from .program import PLAIN, RECOMPUTED, adam
 from .programs import PROGRAMS
 
-MODES = ("eager", "graph", "jit")
 UPDATES, BATCH = 5, 8
 
 pytestmark = [
@@ -26,8 +26,7 @@ pytestmark = [
 def ready(name, wrap, batch, mode):
     keras.utils.set_random_seed(1)
     found = PROGRAMS[name].make(wrap, batch)
-    options = {"jit_compile": mode == "jit", "run_eagerly": mode == "eager"}
-    found.model.compile(adam(), loss=found.loss, **options)
+    found.model.compile(adam(), loss=found.loss, **COMPILE_OPTIONS[mode])
     return found
 
 

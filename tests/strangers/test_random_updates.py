@@ -21,6 +21,7 @@ import pytest
 
 import keras_recompute as kr
 from keras_recompute.errors import RecomputeWarning
+from tests.oracle import COMPILE_OPTIONS
 
 EXAMPLES = int(os.environ.get("KERAS_RECOMPUTE_EXAMPLES", "0"))
 BATCH, TIME, WIDTH, WORDS = 6, 4, 5, 7
@@ -116,9 +117,7 @@ def weights_after(
     losses = {
         f"head_{n}": "mse" if has_loss else None for n, (_, has_loss) in enumerate(recipe.heads)
     }
-    model.compile(
-        OPTIMIZERS[optimizer](), losses, jit_compile=mode == "jit", run_eagerly=mode == "eager"
-    )
+    model.compile(OPTIMIZERS[optimizer](), losses, **COMPILE_OPTIONS[mode])
     for _ in range(2):
         model.train_on_batch(ids, targets)
     return {f"{number} {v.path}": v.numpy() for number, v in enumerate(model.variables)}

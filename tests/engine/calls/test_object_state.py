@@ -14,6 +14,7 @@ from keras_recompute.engine.calls.program_cache import cache_for
 from keras_recompute.engine.frontend.checkpoint import checkpoint
 from keras_recompute.layers.recomputation_checkpoint import RecomputationCheckpoint
 from keras_recompute.models.model import Model
+from tests.oracle import assert_all_close, loss_and_gradients
 
 pytestmark = pytest.mark.filterwarnings("ignore:the checkpoint of .* saves no memory")
 
@@ -88,13 +89,12 @@ def test_lora_weights_get_gradients(how):
     layer.enable_lora(1)
     layer.lora_kernel_b.assign(tf.ones_like(layer.lora_kernel_b))
 
-    def run(function):
-        with tf.GradientTape() as tape:
-            y = function(X, training=True)
-        return [y, *tape.gradient(y, [w.value for w in layer.trainable_variables])]
-
-    for found, wanted in zip(run(wrapped), run(layer)):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    options = {"weights": [w.value for w in layer.trainable_variables], "loss": tf.identity}
+    found, wanted = (
+        loss_and_gradients(lambda x: function(x, training=True), X, mode="eager", **options)  # noqa: B023
+        for function in (wrapped, layer)
+    )
+    assert_all_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 @HOW

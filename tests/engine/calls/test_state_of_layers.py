@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from keras_recompute.engine.frontend.checkpoint import checkpoint
 from keras_recompute.errors import InvalidArgumentError
+from tests.oracle import COMPILE_OPTIONS, assert_all_close
 
 pytestmark = pytest.mark.filterwarnings("ignore:.build... was called on layer")
 
@@ -83,13 +84,10 @@ def test_state_and_losses_are_those_of_the_plain_layer(kind, mode):
     found = []
     for each in (Block, kind):
         model = network(each)
-        model.compile(
-            keras.optimizers.SGD(0.1), "mse", run_eagerly=mode == "eager", jit_compile=mode == "jit"
-        )
+        model.compile(keras.optimizers.SGD(0.1), "mse", **COMPILE_OPTIONS[mode])
         history = model.fit(X, X[:, :1], epochs=3, verbose=0).history
         found.append([history["loss"], history["mean"], *model.get_weights()])
-    for ours, plain in zip(*found, strict=True):
-        np.testing.assert_allclose(ours, plain, rtol=2e-4, atol=1e-5)
+    assert_all_close(*found, rtol=2e-4, atol=1e-5)
 
 
 @KINDS
@@ -107,8 +105,7 @@ def test_a_saved_layer_is_loaded_with_its_state(kind, tmp_path):
                 *loaded.get_weights(),
             ]
         )
-    for ours, plain in zip(*found, strict=True):
-        np.testing.assert_allclose(ours, plain, rtol=2e-4, atol=1e-5)
+    assert_all_close(*found, rtol=2e-4, atol=1e-5)
 
 
 def test_losses_of_an_eager_call_have_gradients():
@@ -124,8 +121,7 @@ def test_losses_of_an_eager_call_have_gradients():
             total = tf.add_n(losses)
         found.append([*losses, *tape.gradient(total, [v.value for v in layer.trainable_variables])])
     assert len(found[0]) == 3 + len(ours.trainable_variables), "added, of activity, of a kernel"
-    for ours, plain in zip(*found, strict=True):
-        np.testing.assert_allclose(ours, plain, rtol=2e-4, atol=1e-6)
+    assert_all_close(*found, rtol=2e-4, atol=1e-6)
     assert len(layer.losses) == 3, "a second call does not add to those of the first"
 
 
@@ -179,5 +175,4 @@ def test_stateless_calls_have_the_values_that_they_are_given(in_graph):
                 value - 0.1 * gradient for value, gradient in zip(trained, gradients, strict=True)
             ]
         found.append([*trained, *state, *model.get_weights()[2:4]])
-    for ours, plain in zip(*found, strict=True):
-        np.testing.assert_allclose(ours, plain, rtol=1e-3, atol=1e-5)
+    assert_all_close(*found, rtol=1e-3, atol=1e-5)

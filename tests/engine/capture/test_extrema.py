@@ -10,8 +10,7 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
-
-from ..engine_vs_plain import numbers
+from tests.oracle import assert_all_close, loss_and_gradients, mean_square, numbers
 
 # Of a policy that asks for the extremum alone, which is not saved then.
 pytestmark = pytest.mark.filterwarnings(
@@ -30,18 +29,11 @@ def network(x, kernel, last, name=None):
     return tf.tanh((kr.checkpoint_name(y, name) if name else y) @ last)
 
 
-def gradients(function, *, jit):
-    @tf.function(jit_compile=jit, autograph=False)
-    def step(*given):
-        with tf.GradientTape() as tape:
-            tape.watch(given)
-            loss = tf.reduce_sum(function(*given) ** 2)
-        return [loss, *tape.gradient(loss, given)]
-
-    return [t.numpy() for t in step(*map(tf.constant, (IMAGE, KERNEL, LAST)))]
+def gradients(function, mode):
+    return loss_and_gradients(function, IMAGE, KERNEL, LAST, mode=mode, of_inputs=True)
 
 
-@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("mode", ["graph", "jit"])
 @pytest.mark.parametrize(
     ("policy", "name"),
     [
@@ -52,10 +44,9 @@ def gradients(function, *, jit):
     ],
     ids=["save nothing", "save its name", "save it", "save the product"],
 )
-def test_the_gradient_goes_to_the_largest_element(policy, name, jit):
+def test_the_gradient_goes_to_the_largest_element(policy, name, mode):
     ours = kr.checkpoint(lambda *given: network(*given, name=name), policy=policy)
-    for found, wanted in zip(gradients(ours, jit=jit), gradients(network, jit=False), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    assert_all_close(gradients(ours, mode), gradients(network, "graph"), rtol=1e-4, atol=1e-4)
 
 
 def test_an_extremum_is_saved_with_its_elements_alone():
@@ -77,15 +68,6 @@ def test_in_a_model_whose_section_ends_with_one():
     model = keras.Model(inputs, keras.layers.Dense(4)(keras.layers.Dense(8, activation="gelu")(x)))
     images = np.random.default_rng(0).normal(size=(8, 16, 16, 8)).astype("float32")
     found = []
-    for each, jit in ((model, False), (kr.checkpointed(model, at=["largest"]), True)):
-        weights = [v.value for v in each.trainable_variables]
-
-        @tf.function(jit_compile=jit, autograph=False)
-        def step(images, each=each, weights=weights):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean(tf.square(each(images, training=True)))
-            return tape.gradient(loss, weights)
-
-        found.append([g.numpy() for g in step(images)])
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    for each, mode in ((model, "graph"), (kr.checkpointed(model, at=["largest"]), "jit")):
+        found.append(loss_and_gradients(each, images, mode=mode, loss=mean_square))
+    assert_all_close(*found, rtol=1e-4, atol=1e-5)

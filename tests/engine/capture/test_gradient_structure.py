@@ -17,13 +17,13 @@ from keras_recompute.engine.scan.section_scan import (
     StackedOutput,
     scan_sections,
 )
+from tests.oracle import MODES, gradient_step, in_mode, numbers
 
-from ..engine_vs_plain import numbers, parted
+from ..engine_vs_plain import parted
 
 # Not every policy finds something to save in every function here.
 pytestmark = pytest.mark.filterwarnings("ignore::keras_recompute.errors.RecomputeWarning")
 
-MODES = ("eager", "graph", "jit")
 POLICIES = {"nothing": save_nothing, "everything": save_everything, "matmuls": save_matmuls}
 
 SOME_POLICIES = [
@@ -63,10 +63,8 @@ def looked_up_by_what_is_computed(x):
     return tf.gather(TABLE, ids) * 2.0
 
 
-def run_in(mode, function, *arguments):
-    if mode == "eager":
-        return function(*arguments)
-    return tf.function(function, autograph=False, jit_compile=mode == "jit")(*arguments)
+def gradients_of(function, mode, *inputs, **options):
+    return in_mode(mode, gradient_step(function, **options))(*inputs)
 
 
 def assert_same_structure(ours, plain, *, relative=1e-6):
@@ -116,7 +114,7 @@ def test_what_no_asked_result_depends_on_has_no_gradient(asked, mode, policy):
                 )
             return tape.gradient(loss, [x, TRUNK, *HEADS])
 
-        return run_in(mode, step, X)
+        return in_mode(mode, step)(X)
 
     ours = gradients(kr.checkpoint(three_heads, policy=POLICIES[policy]))
     plain = gradients(three_heads)
@@ -135,7 +133,7 @@ def test_so_it_is_for_gradients_of_a_graph(mode):
         def step(x):
             return tf.gradients(tf.reduce_sum(function(x)[1]), [x, TRUNK, *HEADS])
 
-        return run_in(mode, step, X)
+        return in_mode(mode, step)(X)
 
     assert_same_structure(
         gradients(kr.checkpoint(three_heads)), gradients(three_heads), relative=1e-5
@@ -155,7 +153,7 @@ def test_a_tape_may_ask_for_one_result_after_the_other(mode):
                 ]
             return [g for loss in losses for g in tape.gradient(loss, [TRUNK, *HEADS])]
 
-        return run_in(mode, step, X)
+        return in_mode(mode, step)(X)
 
     assert_same_structure(
         gradients(kr.checkpoint(three_heads)), gradients(three_heads), relative=1e-5
@@ -174,7 +172,7 @@ def test_second_derivatives_have_the_structure_too(mode):
                 slope = tf.reduce_sum(inner.gradient(loss, x) ** 2)
             return outer.gradient(slope, [x, TRUNK, *HEADS])
 
-        return run_in(mode, step, X)
+        return in_mode(mode, step)(X)
 
     assert_same_structure(
         gradients(kr.checkpoint(three_heads)), gradients(three_heads), relative=1e-4
@@ -196,21 +194,14 @@ def test_a_loop_that_draws_numbers_runs_once_though_one_of_its_results_is_not_as
 
         return tf.while_loop(lambda i, *_: i < 3, body, (0, x, y), maximum_iterations=3)[1:]
 
-    def gradients(function):
-        def step(x, y):
-            count.assign(0)
-            with tf.GradientTape() as tape:
-                tape.watch([x, y])
-                h, _ = function(x, y)
-                loss = tf.reduce_sum(h)
-            return tape.gradient(loss, [x, y])
-
-        return run_in(mode, step, X, X + 1.0)
-
     if mode == "jit":
         pytest.skip("XLA does not differentiate loops that assign")
-    ours, plain = gradients(kr.checkpoint(walk)), gradients(walk)
-    assert_same_structure(ours[:1], plain[:1])
+    found = []
+    for function in (kr.checkpoint(walk), walk):
+        count.assign(0)
+        options = {"of_inputs": True, "loss": lambda results: tf.reduce_sum(results[0])}
+        found.append(gradients_of(function, mode, X, X + 1.0, **options)[:1])
+    assert_same_structure(*found)
     assert count.numpy() == 3
 
 
@@ -218,31 +209,21 @@ def test_a_loop_that_draws_numbers_runs_once_though_one_of_its_results_is_not_as
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("function", [looked_up, tied, looked_up_twice], ids=lambda f: f.__name__)
 def test_the_gradient_of_gathered_rows_is_sparse(function, mode, policy):
-    def gradients(function):
-        def step(ids):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(function(ids) ** 2)
-            return tape.gradient(loss, [TABLE, TRUNK])
-
-        return run_in(mode, step, IDS)
-
-    ours = gradients(kr.checkpoint(function, policy=POLICIES[policy]))
-    assert_same_structure(ours, gradients(function), relative=1e-5)
+    found = [
+        gradients_of(each, mode, IDS, weights=[TABLE, TRUNK])
+        for each in (kr.checkpoint(function, policy=POLICIES[policy]), function)
+    ]
+    assert_same_structure(*found, relative=1e-5)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_rows_may_be_computed(mode):
-    def gradients(function):
-        def step(x):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                loss = tf.reduce_sum(function(x) ** 2)
-            return tape.gradient(loss, [TABLE, TRUNK, x])
-
-        return run_in(mode, step, X)
-
     ours = kr.checkpoint(looked_up_by_what_is_computed)
-    assert_same_structure(gradients(ours), gradients(looked_up_by_what_is_computed))
+    found = [
+        gradients_of(function, mode, X, weights=[TABLE, TRUNK], of_inputs=True)
+        for function in (ours, looked_up_by_what_is_computed)
+    ]
+    assert_same_structure(*found)
     # The product that finds them is not replayed: three whole numbers are kept.
     assert [r.shape for r in kr.saved_residuals(ours, X) if r.kind == "operation"] == [(3,)]
 
@@ -259,18 +240,15 @@ def test_the_place_of_rows_in_a_tensor_is_not_saved():
 
 @pytest.mark.parametrize("mode", ["graph", "jit"])
 def test_rows_of_a_batch_of_any_size(mode):
-    def gradients(function):
-        @tf.function(
-            jit_compile=mode == "jit", input_signature=[tf.TensorSpec((None, None), tf.int32)]
+    found = []
+    for function in (kr.checkpoint(looked_up), looked_up):
+        step = tf.function(
+            gradient_step(function, weights=[TABLE, TRUNK]),
+            jit_compile=mode == "jit",
+            input_signature=[tf.TensorSpec((None, None), tf.int32)],
         )
-        def step(ids):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(function(ids) ** 2)
-            return tape.gradient(loss, [TABLE, TRUNK])
-
-        return step(IDS)
-
-    assert_same_structure(gradients(kr.checkpoint(looked_up)), gradients(looked_up), relative=1e-5)
+        found.append(step(IDS))
+    assert_same_structure(*found, relative=1e-5)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -278,16 +256,12 @@ def test_a_table_that_is_an_argument(mode):
     def lookup(table, ids):
         return tf.tanh(tf.gather(table, ids))
 
-    def gradients(function):
-        def step(table, ids):
-            with tf.GradientTape() as tape:
-                tape.watch(table)
-                loss = tf.reduce_sum(function(table, ids) ** 2)
-            return [tape.gradient(loss, table)]
-
-        return run_in(mode, step, tf.convert_to_tensor(TABLE), IDS)
-
-    assert_same_structure(gradients(kr.checkpoint(lookup)), gradients(lookup))
+    table = tf.convert_to_tensor(TABLE)
+    ours, plain = (
+        gradients_of(function, mode, table, IDS, of_inputs=True)
+        for function in (kr.checkpoint(lookup), lookup)
+    )
+    assert_same_structure(ours, plain)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -301,7 +275,7 @@ def test_a_sparse_gradient_can_be_differentiated(mode):
                 penalty = tf.reduce_sum(first**2)
             return outer.gradient(penalty, [TABLE, TRUNK])
 
-        return [tf.convert_to_tensor(g) for g in run_in(mode, step, IDS)]
+        return [tf.convert_to_tensor(g) for g in in_mode(mode, step)(IDS)]
 
     assert_same_structure(gradients(kr.checkpoint(looked_up)), gradients(looked_up), relative=1e-5)
 
@@ -340,17 +314,14 @@ def test_a_loop_keeps_the_structure(asked, mode):
     no gradient.
     """
 
-    def gradients(function):
-        def step(h, ids):
-            with tf.GradientTape() as tape:
-                tape.watch(h)
-                results = function(h, ids)
-                loss = tf.add_n([tf.reduce_sum(results[n] ** 2) for n in asked])
-            return tape.gradient(loss, [h, TRUNK, TABLE, *HEADS])
+    def loss(results):
+        return tf.add_n([tf.reduce_sum(results[n] ** 2) for n in asked])
 
-        return run_in(mode, step, X, IDS[0])
-
-    assert_same_structure(gradients(as_loop), gradients(one_by_one), relative=1e-5)
+    options = {"weights": [TRUNK, TABLE, *HEADS], "of_inputs": True, "loss": loss}
+    found = [
+        gradients_of(function, mode, X, IDS[0], **options) for function in (as_loop, one_by_one)
+    ]
+    assert_same_structure(*found, relative=1e-5)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -364,7 +335,7 @@ def test_second_derivatives_of_a_loop_with_sparse_gradients(mode):
                 penalty = tf.add_n([tf.reduce_sum(tf.convert_to_tensor(g) ** 2) for g in found])
             return [tf.convert_to_tensor(g) for g in outer.gradient(penalty, [TABLE, TRUNK])]
 
-        return run_in(mode, step, X, IDS[0])
+        return in_mode(mode, step)(X, IDS[0])
 
     assert_same_structure(gradients(as_loop), gradients(one_by_one), relative=1e-4)
 
@@ -376,14 +347,9 @@ def test_rows_looked_up_in_a_loop_have_the_plain_loop_s_dense_gradient():
 
         return tf.while_loop(lambda i, *_: i < 3, body, (0, x), maximum_iterations=3)[1]
 
-    def gradient(function):
-        def step(x):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(function(x) ** 2)
-            return tape.gradient(loss, TABLE)
-
-        return run_in("graph", step, X)
-
-    plain = gradient(walk)
-    assert isinstance(plain, tf.Tensor), "TensorFlow adds up what each turn gives"
-    assert_same_structure([gradient(kr.checkpoint(walk))], [plain], relative=1e-5)
+    ours, plain = (
+        gradients_of(function, "graph", X, weights=[TABLE])
+        for function in (kr.checkpoint(walk), walk)
+    )
+    assert isinstance(plain[0], tf.Tensor), "TensorFlow adds up what each turn gives"
+    assert_same_structure(ours, plain, relative=1e-5)

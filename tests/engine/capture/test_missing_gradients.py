@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_recompute.engine.frontend.checkpoint import checkpoint
 from keras_recompute.layers.recomputation_checkpoint import RecomputationCheckpoint
 from keras_recompute.models.model import Model
+from tests.oracle import assert_all_close, gradient_step, loss_and_gradients
 
 X = tf.random.stateless_uniform((2, 4, 4, 3), (0, 1))
 weight = tf.Variable([0.5, 1.0, 2.0])
@@ -44,16 +45,11 @@ def test_forward_only(decorate, function):
 
 @FUNCTIONS
 def test_the_gradient_of_what_lies_behind(function):
-    def run(function):
-        with tf.GradientTape() as tape:
-            y = function(X)
-        return tape.gradient(y, weight)
-
-    wanted = run(function)
-    np.testing.assert_allclose(run(checkpoint(function)), wanted, rtol=1e-5)
-    np.testing.assert_allclose(
-        tf.function(lambda: run(checkpoint(function)), autograph=False)(), wanted, rtol=1e-5
-    )
+    options = {"weights": [weight], "loss": tf.identity}
+    wanted = loss_and_gradients(function, X, mode="eager", **options)
+    for mode in ("eager", "graph"):
+        found = loss_and_gradients(checkpoint(function), X, mode=mode, **options)
+        assert_all_close(found, wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("batch", [2, 40], ids=["small", "large"])
@@ -77,11 +73,7 @@ def test_a_gradient_of_what_the_function_closed_over_is_an_error(batch):
 def test_a_gradient_of_what_lies_in_front_is_an_error():
     wrapped = checkpoint(augmented)
 
-    def run(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = wrapped(x)
-        return tape.gradient(y, x)
+    run = gradient_step(wrapped, of_inputs=True, loss=tf.identity)
 
     def symbolic(x):
         return tf.gradients(wrapped(x), x)
@@ -105,8 +97,7 @@ def test_gradients_of_other_arguments_and_of_symbolic_ones():
 
     wanted = tf.function(lambda: symbolic(two), autograph=False)()
     found = tf.function(lambda: symbolic(checkpoint(two)), autograph=False)()
-    for expected, actual in zip(wanted, found):
-        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    assert_all_close(found, wanted, rtol=1e-5)
 
 
 class Augment(keras.layers.Layer):
@@ -128,18 +119,14 @@ def test_a_model_that_augments_in_its_first_section():
     plain, ours = network(keras.Model), network(Model)
     ours.set_weights(plain.get_weights())
 
-    def gradients(model):
-        with tf.GradientTape() as tape:
-            y = model(X, training=True)
-        return tape.gradient(y, [w.value for w in model.trainable_variables])
-
-    for expected, actual in zip(gradients(plain), gradients(ours)):
-        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+    found, wanted = (
+        loss_and_gradients(model, X, mode="eager", loss=tf.identity) for model in (ours, plain)
+    )
+    assert_all_close(found, wanted, rtol=1e-4, atol=1e-6)
     for model in (plain, ours):
         model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
         model.fit(X, np.ones((2, 4, 4, 1)), verbose=0, epochs=2)
-    for expected, actual in zip(plain.get_weights(), ours.get_weights()):
-        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+    assert_all_close(ours.get_weights(), plain.get_weights(), rtol=1e-4, atol=1e-6)
 
 
 def test_a_second_derivative_that_nobody_defined():
@@ -150,15 +137,7 @@ def test_a_second_derivative_that_nobody_defined():
 
         return tf.sin(tf.exp(x)), gradient
 
-    def second(function):
-        with tf.GradientTape() as outer:
-            outer.watch(X)
-            with tf.GradientTape() as tape:
-                tape.watch(X)
-                y = tf.reduce_sum(tf.exp(function(tf.sin(X))) ** 2)
-            first = tape.gradient(y, X)
-        return outer.gradient(first, X)
-
     for function in (once, checkpoint(lambda x: tf.exp(once(tf.exp(x))))):
+        first = gradient_step(lambda x: tf.exp(function(tf.sin(x))), of_inputs=True)  # noqa: B023
         with pytest.raises(LookupError, match="AdjustContrastv2"):
-            second(function)
+            loss_and_gradients(lambda x: first(x)[0], X, mode="eager", of_inputs=True)  # noqa: B023

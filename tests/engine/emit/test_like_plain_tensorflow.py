@@ -22,6 +22,7 @@ from keras_recompute.engine.policies import (
 from keras_recompute.errors import InvalidArgumentError, RecomputeError
 from keras_recompute.layers.recomputation_checkpoint import RecomputationCheckpoint
 from keras_recompute.models.model import Model
+from tests.oracle import gradient_step, in_mode
 
 X = tf.constant([0.1, 0.2])
 MODES = pytest.mark.parametrize(
@@ -29,22 +30,9 @@ MODES = pytest.mark.parametrize(
 )
 
 
-def run_in(mode, function, signature=None):
-    if mode == "eager":
-        return function
-    return tf.function(
-        function, jit_compile=mode == "jit", autograph=False, input_signature=signature
-    )
-
-
 def first(function):
-    def derivative(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = function(x)
-        return tape.gradient(y, x)
-
-    return derivative
+    step = gradient_step(function, of_inputs=True, loss=tf.identity)
+    return lambda x: step(x)[0]
 
 
 def second(function):
@@ -65,7 +53,7 @@ def sines(x):
 @pytest.mark.parametrize("shape", [(2,), (None,)], ids=str)
 @MODES
 def test_second_derivatives_with_an_unknown_dimension_and_with_a_scope(mode, shape, function):
-    found = run_in(mode, second(checkpoint(function)), [tf.TensorSpec(shape)])(X)
+    found = in_mode(mode, second(checkpoint(function)), input_signature=[tf.TensorSpec(shape)])(X)
     np.testing.assert_allclose(found, second(sines)(X), rtol=1e-5)
 
 
@@ -75,9 +63,9 @@ def test_second_derivatives_through_two_convolutions(mode):
     network = keras.Sequential(layers)
     image = tf.random.stateless_uniform((2, 8, 8, 3), (0, 1))
     network(image)
-    wanted = run_in(mode, second(network))(image)
+    wanted = in_mode(mode, second(network))(image)
     np.testing.assert_allclose(
-        run_in(mode, second(checkpoint(network)))(image), wanted, rtol=1e-4, atol=1e-5
+        in_mode(mode, second(checkpoint(network)))(image), wanted, rtol=1e-4, atol=1e-5
     )
 
 
@@ -104,7 +92,7 @@ def test_second_derivatives_of_a_branch_whose_sides_gather_different_numbers_of_
         return sides[taken](x) + tf.sin(x) if is_added_to else sides[taken](x)
 
     x = tf.constant([[0.1, 0.2], [0.3, 0.4], [0.6, 0.7]])
-    found = run_in(mode, second(checkpoint(branch)))(x)
+    found = in_mode(mode, second(checkpoint(branch)))(x)
     np.testing.assert_allclose(found, second(plain)(x), rtol=1e-5)
 
 
@@ -114,9 +102,9 @@ def test_second_derivatives_of_attention(mode):
     layer = keras.layers.MultiHeadAttention(2, 2)
     x = tf.random.stateless_normal((2, 6, 4), (0, 1))
     layer(x, x)
-    wanted = run_in(mode, second(lambda x: layer(x, x)))(x)
+    wanted = in_mode(mode, second(lambda x: layer(x, x)))(x)
     np.testing.assert_allclose(
-        run_in(mode, second(checkpoint(lambda x: layer(x, x))))(x), wanted, rtol=1e-4, atol=1e-5
+        in_mode(mode, second(checkpoint(lambda x: layer(x, x))))(x), wanted, rtol=1e-4, atol=1e-5
     )
 
 
@@ -145,8 +133,8 @@ def test_a_sparse_gradient_coming_in(mode):
         return tf.reduce_sum(tf.gather(tf.sin(tf.exp(x)), [1, 0, 1]) ** 2)
 
     wanted = tf.convert_to_tensor(first(plain)(X))
-    np.testing.assert_allclose(run_in(mode, first(function))(X), wanted, rtol=1e-5)
-    np.testing.assert_allclose(run_in(mode, first(checkpoint(function)))(X), wanted, rtol=1e-5)
+    np.testing.assert_allclose(in_mode(mode, first(function))(X), wanted, rtol=1e-5)
+    np.testing.assert_allclose(in_mode(mode, first(checkpoint(function)))(X), wanted, rtol=1e-5)
 
 
 def test_a_second_derivative_of_a_loop_that_reads_a_variable_with_everything_saved():

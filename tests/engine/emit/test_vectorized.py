@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
+from tests.oracle import assert_all_close, gradient_step, loss_and_gradients
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*saves no memory in the body of a tf.vectorized_map"
@@ -84,16 +85,13 @@ def test_a_tape_around_a_vectorised_map_finds_what_does_not_depend_on_the_elemen
         pytest.skip("XLA calls no Python")
 
     def gradient(wrap: Any) -> np.ndarray:
-        @tf.function(jit_compile=jit)
-        def run(x: tf.Tensor) -> tf.Tensor:
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                whole = tf.cos(x)
-                y = tf.vectorized_map(lambda row: function(wrap, row, whole), x)
-                loss = tf.reduce_sum(y * y)
-            return tf.convert_to_tensor(tape.gradient(loss, x))
+        def mapped(x: tf.Tensor) -> tf.Tensor:
+            whole = tf.cos(x)
+            return tf.vectorized_map(lambda row: function(wrap, row, whole), x)
 
-        return run(tf.constant(ROWS)).numpy()
+        step = gradient_step(mapped, of_inputs=True)
+        found = tf.function(step, jit_compile=jit)(tf.constant(ROWS))
+        return tf.convert_to_tensor(found[0]).numpy()
 
     np.testing.assert_allclose(gradient(kr.checkpoint), gradient(as_it_is), rtol=1e-12, atol=1e-12)
 
@@ -129,21 +127,16 @@ def test_a_recurrent_layer_in_a_vectorised_map_trains(name: str) -> None:
         random = np.random.default_rng(3)
         layer.set_weights([random.normal(size=w.shape) for w in layer.get_weights()])
 
-        @tf.function
-        def run(x: tf.Tensor) -> list[tf.Tensor]:
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(
-                    tf.vectorized_map(lambda row: layer(row[tf.newaxis], training=True), x) ** 2
-                )
-            return tape.gradient(loss, [w.value for w in layer.trainable_weights])
+        def mapped(x: tf.Tensor) -> tf.Tensor:
+            return tf.vectorized_map(lambda row: layer(row[tf.newaxis], training=True), x)
 
-        return [g.numpy() for g in run(tf.constant(sequences))]
+        weights = [w.value for w in layer.trainable_weights]
+        return loss_and_gradients(mapped, sequences, weights=weights)
 
     plain = getattr(keras.layers, name)(
         3, unroll=True
     )  # TensorFlow cannot differentiate its loop here
-    for ours, theirs in zip(gradients(getattr(kr, name)(3)), gradients(plain)):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    assert_all_close(gradients(getattr(kr, name)(3)), gradients(plain), rtol=1e-5, atol=1e-6)
 
 
 def test_a_model_in_a_vectorised_map_trains() -> None:
@@ -157,21 +150,18 @@ def test_a_model_in_a_vectorised_map_trains() -> None:
         x = wrap(keras.layers.Dense(2, activation="tanh")(x))
         model = kr.Model(inputs, keras.layers.Dense(2, activation="tanh")(x))
 
-        @tf.function
-        def run(rows: tf.Tensor) -> list[tf.Tensor]:
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(
-                    tf.vectorized_map(lambda row: row * model(tf.sin(table), training=True), rows)
-                    ** 2
-                )
-            return tape.gradient(loss, [w.value for w in model.trainable_weights])
+        def mapped(rows: tf.Tensor) -> tf.Tensor:
+            return tf.vectorized_map(lambda row: row * model(tf.sin(table), training=True), rows)
 
-        return [g.numpy() for g in run(tf.constant(ROWS, tf.float32))]
+        weights = [w.value for w in model.trainable_weights]
+        return loss_and_gradients(mapped, ROWS.astype(np.float32), weights=weights)
 
-    for ours, plain in zip(
-        gradients(kr.RecomputationCheckpoint()), gradients(keras.layers.Identity())
-    ):
-        np.testing.assert_allclose(ours, plain, rtol=1e-5, atol=1e-6)
+    assert_all_close(
+        gradients(kr.RecomputationCheckpoint()),
+        gradients(keras.layers.Identity()),
+        rtol=1e-5,
+        atol=1e-6,
+    )
 
 
 def test_gradients_of_each_element_are_those_of_plain_tensorflow() -> None:

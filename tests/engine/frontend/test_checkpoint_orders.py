@@ -14,21 +14,12 @@ import tensorflow as tf
 from keras_recompute.engine.frontend.checkpoint import checkpoint
 from keras_recompute.engine.policies import save_everything, save_nothing
 from keras_recompute.errors import UnsupportedError
-
-from ..engine_vs_plain import numbers
+from tests.oracle import assert_all_close, in_mode, numbers
 
 MODES = pytest.mark.parametrize(
     "mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long)]
 )
 X = np.linspace(0.2, 1.4, 5, dtype=np.float32)
-
-
-def run_in(mode, function):
-    return (
-        function
-        if mode == "eager"
-        else tf.function(function, jit_compile=mode == "jit", autograph=False)
-    )
 
 
 def derivatives(function, order, *, symbolic=False):
@@ -78,7 +69,7 @@ def closure(x):
 @functools.lru_cache(maxsize=None)
 def plain_derivatives(function):
     """Return value and three derivatives of the plain function."""
-    return run_in("graph", derivatives(function, 3))(tf.constant(X))
+    return in_mode("graph", derivatives(function, 3))(tf.constant(X))
 
 
 def assert_three_orders(found, function):
@@ -102,7 +93,7 @@ def assert_three_orders(found, function):
 )
 def test_three_orders_with_tapes(function, policy, mode):
     assert_three_orders(
-        run_in(mode, derivatives(checkpoint(function, policy=policy), 3))(tf.constant(X)), function
+        in_mode(mode, derivatives(checkpoint(function, policy=policy), 3))(tf.constant(X)), function
     )
 
 
@@ -110,7 +101,7 @@ def test_three_orders_with_tapes(function, policy, mode):
 @pytest.mark.parametrize("function", [smooth, closure])
 def test_three_orders_with_tf_gradients(function, mode):
     assert_three_orders(
-        run_in(mode, derivatives(checkpoint(function), 3, symbolic=True))(tf.constant(X)), function
+        in_mode(mode, derivatives(checkpoint(function), 3, symbolic=True))(tf.constant(X)), function
     )
 
 
@@ -119,8 +110,8 @@ def test_second_order_with_nested_checkpoints(mode):
     inner = checkpoint(lambda x: tf.exp(tf.sin(x)))
     nested = checkpoint(lambda x: tf.sin(inner(tf.sin(inner(x)))))
     plain = lambda x: tf.sin(inner.__wrapped__(tf.sin(inner.__wrapped__(x))))  # noqa: E731
-    ours = run_in(mode, derivatives(nested, 2))(tf.constant(X))
-    for a, b in zip(ours, run_in(mode, derivatives(plain, 2))(tf.constant(X))):
+    ours = in_mode(mode, derivatives(nested, 2))(tf.constant(X))
+    for a, b in zip(ours, in_mode(mode, derivatives(plain, 2))(tf.constant(X))):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.abs(b).max())
 
 
@@ -140,14 +131,14 @@ def test_second_order_reaches_variables(mode):
     # sum (v cos(v x))^2, differentiated by v
     a = 1.3
     expected = np.sum(2 * a * np.cos(a * X) * (np.cos(a * X) - a * X * np.sin(a * X)))
-    np.testing.assert_allclose(run_in(mode, penalty)(tf.constant(X)), expected, rtol=1e-5)
+    np.testing.assert_allclose(in_mode(mode, penalty)(tf.constant(X)), expected, rtol=1e-5)
 
 
 @MODES
 def test_second_order_with_dropout_uses_the_one_mask(mode):
     drop = keras.layers.Dropout(0.5, seed=4)
     section = checkpoint(lambda x: tf.exp(drop(tf.sin(x), training=True)))
-    y, first, second = run_in(mode, derivatives(section, 2))(tf.constant(numbers(8, 8)))
+    y, first, second = in_mode(mode, derivatives(section, 2))(tf.constant(numbers(8, 8)))
     mask = (np.asarray(y) != 1.0).astype(np.float32) * 2
     assert 0 < np.count_nonzero(mask) < mask.size
     x = numbers(8, 8)
@@ -169,10 +160,9 @@ def test_one_persistent_tape_serves_many_gradients(mode):
         return tape.gradient(y, x), tape.gradient(z, x), tape.gradient(z, y), tape.gradient(y, x)
 
     section = checkpoint(smooth)
-    ours = run_in(mode, step)(tf.constant(X))
+    ours = in_mode(mode, step)(tf.constant(X))
     section = smooth
-    for a, b in zip(ours, run_in("graph", step)(tf.constant(X))):
-        np.testing.assert_allclose(a, b, rtol=1e-5)
+    assert_all_close(ours, in_mode("graph", step)(tf.constant(X)), rtol=1e-5)
 
 
 @MODES
@@ -183,9 +173,10 @@ def test_jacobian_and_gradient_inside_a_checkpoint(mode):
             y = tf.exp(tf.sin(x))
         return tape.gradient(y, x) * x
 
-    ours = run_in(mode, derivatives(checkpoint(with_tape_inside), 1))(tf.constant(X))
-    for a, b in zip(ours, run_in(mode, derivatives(with_tape_inside, 1))(tf.constant(X))):
-        np.testing.assert_allclose(a, b, rtol=1e-5)
+    ours = in_mode(mode, derivatives(checkpoint(with_tape_inside), 1))(tf.constant(X))
+    assert_all_close(
+        ours, in_mode(mode, derivatives(with_tape_inside, 1))(tf.constant(X)), rtol=1e-5
+    )
 
 
 def test_a_batch_jacobian():
@@ -217,11 +208,10 @@ def test_forward_mode_follows_the_function_itself(mode):
 
     for primal in (X, w):
         found, expected = (
-            run_in(mode, functools.partial(tangents, wrap, primal))()
+            in_mode(mode, functools.partial(tangents, wrap, primal))()
             for wrap in (checkpoint, lambda f: f)
         )
-        for one, other in zip(found, expected):
-            np.testing.assert_allclose(one, other, rtol=1e-5)
+        assert_all_close(found, expected, rtol=1e-5)
 
 
 def test_what_a_third_tape_would_have_to_draw_again_is_refused():

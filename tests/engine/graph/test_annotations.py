@@ -15,8 +15,9 @@ from keras_recompute.engine.graph.annotations import (
 )
 from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.policies import save_names, save_nothing, save_replay_sources
+from tests.oracle import numbers
 
-from ..engine_vs_plain import assert_same, differentiate, numbers, parted, through_engine
+from ..engine_vs_plain import assert_same, differentiate, parted, through_engine
 
 X = numbers(3, 4)
 

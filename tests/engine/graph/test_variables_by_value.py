@@ -13,6 +13,7 @@ from keras_recompute.engine.capture.trace import trace
 from keras_recompute.engine.frontend.checkpoint import checkpoint
 from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.policies import save_everything, save_nothing
+from tests.oracle import assert_all_close, in_mode
 
 X = np.array([0.1, 0.2], np.float32)
 v = tf.Variable(2.0)
@@ -116,8 +117,7 @@ def gradients(function, mode):
 
     v.assign(2.0)
     table.assign([2.0, 3.0])
-    run = step if mode == "eager" else tf.function(step, jit_compile=mode == "jit", autograph=False)
-    return [tf.convert_to_tensor(g).numpy() for g in run(tf.constant(X))]
+    return [tf.convert_to_tensor(g).numpy() for g in in_mode(mode, step)(tf.constant(X))]
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,7 @@ def gradients(function, mode):
 def test_assigned_between_the_passes(function, mode, policy):
     wanted = gradients(function, mode)
     found = gradients(checkpoint(function, policy=policy), mode)
-    for expected, actual in zip(wanted, found):
-        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+    assert_all_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_a_second_derivative_sees_the_value_too():
@@ -187,8 +186,7 @@ def test_a_loop_behind_an_assignment_of_what_it_reads():
             y = function(x)
         return [y, *tape.gradient(y, [x, counter])]
 
-    for expected, actual in zip(run(function), run(checkpoint(function))):
-        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    assert_all_close(run(checkpoint(function)), run(function), rtol=1e-5)
 
 
 def test_an_embedding_and_a_recurrent_layer_of_keras():
@@ -205,5 +203,4 @@ def test_an_embedding_and_a_recurrent_layer_of_keras():
         layers.set_weights(weights)
         return [tf.convert_to_tensor(g).numpy() for g in found]
 
-    for expected, actual in zip(run(layers), run(checkpoint(layers))):
-        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+    assert_all_close(run(checkpoint(layers)), run(layers), rtol=1e-5, atol=1e-6)

@@ -10,8 +10,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.engine.frontend.checkpoint import checkpoint
 from keras_recompute.engine.passes import leaving_out
-
-from ..engine_vs_plain import numbers
+from tests.oracle import assert_all_close, gradient_step, loss_step, numbers, sum_of_sines
 
 KERNEL = {"Conv2DBackpropFilter"}
 GRADIENTS = {"Conv2DBackpropInput", *KERNEL}
@@ -65,13 +64,7 @@ def traced(function, *arguments):
     """Return the compiled step of a function of image and kernel, and the types of the operations
     in its graph.
     """
-
-    def step(x, w):
-        with tf.GradientTape() as tape:
-            tape.watch([x, w])
-            loss = tf.reduce_sum(tf.sin(function(x, w)))
-        return loss, *tape.gradient(loss, [x, w])
-
+    step = loss_step(function, of_inputs=True, loss=sum_of_sines)
     made = tf.function(step, autograph=False).get_concrete_function(*arguments)
     return made, {operation.type for operation in made.graph.get_operations()}
 
@@ -86,8 +79,7 @@ def given(name, dtype=np.float64):
 def test_values_and_gradients(name):
     function, x, w, remaining = given(name)
     (ours, kinds), (plain, _) = traced(checkpoint(function), x, w), traced(function, x, w)
-    for found, wanted in zip(ours(x, w), plain(x, w)):
-        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+    assert_all_close(ours(x, w), plain(x, w), rtol=1e-12, atol=1e-12)
     assert kinds & GRADIENTS == remaining
 
 
@@ -106,8 +98,7 @@ def test_a_batch_that_is_not_known(name):
         traced(checkpoint(function), *signature),
         traced(function, *signature),
     )
-    for found, wanted in zip(ours(x, w), plain(x, w)):
-        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+    assert_all_close(ours(x, w), plain(x, w), rtol=1e-12, atol=1e-12)
     assert kinds & GRADIENTS == remaining
 
 
@@ -130,8 +121,7 @@ def test_second_derivatives():
         return first
 
     (ours, _), (plain, _) = traced(twice(checkpoint(function)), x, w), traced(twice(function), x, w)
-    for found, wanted in zip(ours(x, w), plain(x, w)):
-        np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-11)
+    assert_all_close(ours(x, w), plain(x, w), rtol=1e-11, atol=1e-11)
 
 
 def test_behind_the_last_checkpoint_too():
@@ -146,15 +136,10 @@ def test_behind_the_last_checkpoint_too():
     images, weights = tf.constant(numbers(2, 4, 4, 3)), [v.value for v in plain.trainable_variables]
 
     def step(model):
-        def run(x):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(tf.square(model(x, training=True)))
-            return tape.gradient(loss, weights)
-
+        run = gradient_step(model, weights=weights)
         return tf.function(run, autograph=False).get_concrete_function(images)
 
     mine, wanted = step(ours), step(plain)
     assert not GRADIENTS & {operation.type for operation in mine.graph.get_operations()}
     assert {operation.type for operation in wanted.graph.get_operations()} >= GRADIENTS
-    for one, other in zip(mine(images), wanted(images)):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    assert_all_close(mine(images), wanted(images), rtol=1e-5, atol=1e-5)

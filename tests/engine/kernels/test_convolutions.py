@@ -12,19 +12,13 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.engine.frontend.checkpoint import checkpoint
-
-from ..engine_vs_plain import numbers
+from tests.oracle import assert_all_close, loss_step, numbers, sum_of_sines
 
 
 def step_of(function, *, jit):
     """Return the function of image and kernel that returns a loss's value and gradients."""
 
-    def step(x, w):
-        with tf.GradientTape() as tape:
-            tape.watch([x, w])
-            loss = tf.reduce_sum(tf.sin(function(x, w)))
-        return loss, *tape.gradient(loss, [x, w])
-
+    step = loss_step(function, of_inputs=True, loss=sum_of_sines)
     return tf.function(step, jit_compile=jit, autograph=False)
 
 
@@ -104,20 +98,24 @@ QUICK = ("3x3", "3x3 of stride 2", "depthwise", "in a group for each feature", "
 )
 def test_values_and_gradients(name):
     function, x, w = given(name)
-    for found, wanted in zip(
-        step_of(checkpoint(function), jit=True)(x, w), step_of(function, jit=True)(x, w)
-    ):
-        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
+    assert_all_close(
+        step_of(checkpoint(function), jit=True)(x, w),
+        step_of(function, jit=True)(x, w),
+        rtol=2e-5,
+        atol=2e-5,
+    )
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["3x3 of stride 2", "in groups", "depthwise", "three dimensions"])
 def test_double_precision(name):
     function, x, w = given(name, np.float64)
-    for found, wanted in zip(
-        step_of(checkpoint(function), jit=True)(x, w), step_of(function, jit=True)(x, w)
-    ):
-        np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-10)
+    assert_all_close(
+        step_of(checkpoint(function), jit=True)(x, w),
+        step_of(function, jit=True)(x, w),
+        rtol=1e-10,
+        atol=1e-10,
+    )
 
 
 def forms(step, *arguments):
@@ -160,8 +158,7 @@ def test_a_batch_that_is_not_known():
         autograph=False,
         input_signature=[tf.TensorSpec((None, *x.shape[1:])), tf.TensorSpec(w.shape)],
     )
-    for found, wanted in zip(step(x, w), step_of(function, jit=True)(x, w)):
-        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
+    assert_all_close(step(x, w), step_of(function, jit=True)(x, w), rtol=2e-5, atol=2e-5)
 
 
 def test_keras_writes_groups_into_a_function_of_its_own_and_they_are_found_there():
@@ -173,5 +170,4 @@ def test_keras_writes_groups_into_a_function_of_its_own_and_they_are_found_there
     step = step_of(checkpoint(function), jit=True)
     inside = [form for form in forms(step, x, w) if form != "b01f_01io->b01f"]
     assert len(inside) >= 4  # of both calls the gradients, and the replay
-    for found, wanted in zip(step(x, w), step_of(function, jit=True)(x, w)):
-        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
+    assert_all_close(step(x, w), step_of(function, jit=True)(x, w), rtol=2e-5, atol=2e-5)

@@ -5,14 +5,14 @@ depthwise ones.
 from __future__ import annotations
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_recompute.engine.frontend.checkpoint import checkpoint
 from keras_recompute.engine.passes import leaving_out
+from tests.oracle import assert_all_close, numbers
 
-from ..engine_vs_plain import numbers, step_of
+from ..engine_vs_plain import step_of
 
 DEPTHWISE = {
     "DepthwiseConv2dNative",
@@ -45,8 +45,7 @@ def test_values_and_gradients(name):
         step_of(checkpoint(function), layer, x),
         step_of(function, layer, x),
     )
-    for found, wanted in zip(ours(x), plain(x), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-11)
+    assert_all_close(ours(x), plain(x), rtol=1e-11, atol=1e-11)
     assert plain_kinds & CALLS
     assert (kinds >= DEPTHWISE, bool(kinds & CALLS)) == (is_depthwise, not is_depthwise)
 
@@ -71,8 +70,7 @@ def test_sizes_that_are_not_known(shape):
     (ours, kinds), (plain, _) = (
         step_of(f, layer, tf.TensorSpec(shape)) for f in (checkpoint(function), function)
     )
-    for found, wanted in zip(ours(x), plain(x), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    assert_all_close(ours(x), plain(x), rtol=1e-4, atol=1e-4)
     assert bool(kinds & CALLS) == (shape[1] is None)
 
 

@@ -12,8 +12,9 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.engine.frontend.checkpoint import checkpoint
 from keras_recompute.engine.passes import leaving_out
+from tests.oracle import assert_all_close, gradient_step, loss_and_gradients, numbers, sum_of_sines
 
-from ..engine_vs_plain import numbers, step_of
+from ..engine_vs_plain import step_of
 
 FUSED = {"FusedBatchNormGradV3"}
 IMAGE = (3, 5, 4, 2)
@@ -60,8 +61,7 @@ def test_values_gradients_and_statistics(name):
         outcome_of(checkpoint(function), layer, x),
         outcome_of(function, layer, x),
     )
-    for found, wanted in zip(ours, plain, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    assert_all_close(ours, plain, rtol=1e-5, atol=1e-5)
     for result in (0, -2, -1):  # the loss and the new statistics, which are computed as ever
         np.testing.assert_array_equal(ours[result], plain[result])
     assert not plain_kinds & FUSED
@@ -84,8 +84,7 @@ def test_a_mask_is_heeded():
         outcome_of(checkpoint(function), layer, x),
         outcome_of(function, layer, x),
     )
-    for found, wanted in zip(ours, plain, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    assert_all_close(ours, plain, rtol=1e-5, atol=1e-5)
     assert not kinds & FUSED
 
 
@@ -113,8 +112,7 @@ def test_a_batch_of_unknown_size():
         operation.type for operation in step.get_concrete_function().graph.get_operations()
     } >= FUSED
     x = tf.constant(numbers(*IMAGE))
-    for found, wanted in zip(step(x), with_gradient(function)(x), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    assert_all_close(step(x), with_gradient(function)(x), rtol=1e-5, atol=1e-5)
 
 
 def test_second_derivatives():
@@ -122,18 +120,11 @@ def test_second_derivatives():
     x = tf.constant(numbers(*IMAGE))
 
     def second(function):
-        with tf.GradientTape() as outer:
-            outer.watch(x)
-            with tf.GradientTape() as inner:
-                inner.watch(x)
-                loss = tf.reduce_sum(tf.sin(function(x)))
-            norm = tf.reduce_sum(inner.gradient(loss, x) ** 2)
-        return outer.gradient(norm, x)
+        first = gradient_step(function, of_inputs=True, loss=sum_of_sines)
+        return loss_and_gradients(lambda x: first(x)[0], x, of_inputs=True)
 
     function = lambda x: layer(x, training=True)  # noqa: E731
-    ours = tf.function(lambda: second(checkpoint(function)), autograph=False)()
-    plain = tf.function(lambda: second(function), autograph=False)()
-    np.testing.assert_allclose(ours, plain, rtol=1e-3, atol=1e-3)
+    assert_all_close(second(checkpoint(function)), second(function), rtol=1e-3, atol=1e-3)
 
 
 def test_left_out_and_compiled_it_is_keras_own():

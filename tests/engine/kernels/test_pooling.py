@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from keras_recompute.engine.frontend.checkpoint import checkpoint
 from keras_recompute.liveness import profile
-
-from ..engine_vs_plain import numbers
+from tests.oracle import loss_step, numbers
 
 IMAGE = (2, 7, 8, 3)
 
@@ -42,13 +41,7 @@ CASES = {
 
 def step_of(function, *, jit=True):
     """Return the function of an image that returns a loss's value and gradient."""
-
-    def step(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = tf.reduce_sum(function(x))
-        return loss, tape.gradient(loss, x)
-
+    step = loss_step(function, of_inputs=True, loss=tf.reduce_sum)
     return tf.function(step, jit_compile=jit, autograph=False)
 
 

@@ -22,8 +22,9 @@ from keras_recompute.engine.policies import (
     save_nothing,
 )
 from keras_recompute.errors import InvalidArgumentError, RecomputeWarning
+from tests.oracle import gradient_step, in_mode, numbers
 
-from ..engine_vs_plain import assert_same, differentiate, numbers, parted
+from ..engine_vs_plain import assert_same, differentiate, parted
 
 W = numbers(4, 8, seed=1)
 
@@ -185,18 +186,10 @@ def test_lists_of_unknown_rows_are_not_kept_under_xla():
         return tf.while_loop(lambda i, _: i < turns, turn, (0, x), maximum_iterations=3)[1]
 
     def gradient(function):
-        @tf.function(
-            jit_compile=True,
-            autograph=False,
-            input_signature=[tf.TensorSpec((None, 4)), tf.TensorSpec((), tf.int32)],
-        )
-        def compiled(x, turns):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = function(x, turns)
-            return tape.gradient(y, x)
-
-        return compiled(numbers(3, 4, seed=2), tf.constant(2))
+        step = gradient_step(function, of_inputs=True, loss=tf.identity)
+        signature = [tf.TensorSpec((None, 4)), tf.TensorSpec((), tf.int32)]
+        compiled = in_mode("jit", step, input_signature=signature)
+        return compiled(numbers(3, 4, seed=2), tf.constant(2))[0]
 
     kept = checkpoint(loop, policy=lambda value: value.dtype == tf.variant)
     with pytest.warns(RecomputeWarning, match="matches no value"):

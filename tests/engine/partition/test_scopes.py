@@ -12,8 +12,9 @@ from keras_recompute.engine.inspection import saved_residuals
 from keras_recompute.engine.partition.scopes import keep_scope, recompute_scope
 from keras_recompute.engine.policies import save_everything, save_nothing
 from keras_recompute.errors import RecomputeWarning
+from tests.oracle import numbers
 
-from ..engine_vs_plain import assert_same, differentiate, numbers, parted
+from ..engine_vs_plain import assert_same, differentiate, parted
 
 A, B, C = (numbers(4, 4, seed=n) for n in range(3))
 

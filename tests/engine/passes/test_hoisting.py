@@ -4,14 +4,14 @@ values, and what stays.
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_recompute.engine.passes import leaving_out
 from keras_recompute.liveness import profile
+from tests.oracle import assert_all_close, numbers
 
-from ..engine_vs_plain import differentiate, numbers, parted, through_engine
+from ..engine_vs_plain import differentiate, parted, through_engine
 
 WIDTH, BATCH, DEPTH = 16, 4096, 4
 STATE = 4 * WIDTH * BATCH  # bytes of one activation: 256 KiB. Weights have 1 KiB.
@@ -91,7 +91,9 @@ def test_values_and_gradients_are_the_same(jit):
     x = numbers(32, WIDTH, seed=3)
     expected = differentiate(function, [x], [MATRIX])
     found = differentiate(through_engine(function, kept_by_caller=(0,)), [x], [MATRIX], jit=jit)
-    for ours, theirs in zip(
-        [*found.outputs, *found.gradients], [*expected.outputs, *expected.gradients], strict=True
-    ):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert_all_close(
+        [*found.outputs, *found.gradients],
+        [*expected.outputs, *expected.gradients],
+        rtol=1e-4,
+        atol=1e-5,
+    )

@@ -18,6 +18,7 @@ from keras_recompute.engine import kernels, passes
 from keras_recompute.engine.graph.target import POINTS
 from keras_recompute.engine.passes import PASSES, leaving_out, target_now
 from keras_recompute.errors import InvalidArgumentError
+from tests.oracle import assert_all_close, loss_and_gradients, mean_square
 
 LAYERS = keras.layers
 IMAGES = np.random.default_rng(0).normal(size=(4, 8, 8, 3)).astype("float32")
@@ -59,16 +60,9 @@ def expected(plain, model) -> list[np.ndarray]:
 
 
 def gradients(model: keras.Model, *, jit: bool) -> list[np.ndarray]:
-    weights = [v.value for v in model.trainable_variables]
-
-    @tf.function(jit_compile=jit, autograph=False)
-    def step(images):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(model(images, training=True)))
-        return [loss, *tape.gradient(loss, weights)]
-
     state = [v.numpy() for v in model.variables]
-    found = [t.numpy() for t in step(IMAGES)]
+    mode = "jit" if jit else "graph"
+    found = loss_and_gradients(model, IMAGES, mode=mode, loss=mean_square)
     for variable, value in zip(model.variables, state):
         variable.assign(value)
     return found
@@ -78,8 +72,7 @@ def gradients(model: keras.Model, *, jit: bool) -> list[np.ndarray]:
 def test_without_a_pass_the_numbers_are_the_plain_model_s(model, expected, name):
     with leaving_out(name):
         found = gradients(model, jit=not any(on.startswith("tensorflow") for on in PASSES[name].on))
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+    assert_all_close(found, expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.long
@@ -89,8 +82,7 @@ def test_with_the_passes_of_another_backend_the_numbers_are_the_plain_model_s(
 ):
     with tracing_for(backend):
         found = gradients(model, jit=True)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+    assert_all_close(found, expected, rtol=1e-3, atol=1e-5)
 
 
 def test_on_a_gpu_nothing_is_a_branch_that_the_host_decides():
@@ -150,22 +142,11 @@ def test_the_engine_alone_is_right(kind, mode):
         plain, at=[layer.name for layer in plain.layers[1:-1]] if kind is loop else ["cut_at"]
     )
     sequences = np.random.default_rng(0).normal(size=(2, 8, 4)).astype("float32")
-    weights = [v.value for v in plain.trainable_variables]
-
-    def step(model):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(model(sequences, training=True)))
-        return [loss, *tape.gradient(loss, weights)]
-
-    expected = step(plain)
+    options = {"weights": [v.value for v in plain.trainable_variables], "loss": mean_square}
+    expected = loss_and_gradients(plain, sequences, mode="eager", **options)
     with leaving_out(*PASSES):
-        found = (
-            step(ours)
-            if mode == "eager"
-            else tf.function(step, jit_compile=mode == "jit", autograph=False)(ours)
-        )
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+        found = loss_and_gradients(ours, sequences, mode=mode, **options)
+    assert_all_close(found, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_a_target_is_looked_up_in_the_graph_under_construction():

@@ -11,6 +11,7 @@ import keras_recompute as kr
 from keras_recompute.engine.graph.target_ops import zeros, zeros_like
 from keras_recompute.engine.passes import target_now
 from keras_recompute.liveness import profile
+from tests.oracle import assert_all_close, gradient_step
 
 LARGE = 4096  # elements
 
@@ -83,12 +84,7 @@ def test_tensorflow_makes_no_large_zeros_before_xla_compiles(layers, scan_layers
     model = kr.Model(inputs, layers(inputs))
     model.scan_layers = scan_layers
 
-    @tf.function(jit_compile=True, autograph=False)
-    def step(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(tf.square(model(x, training=True)))
-        return tape.gradient(loss, [v.value for v in model.trainable_variables])
-
+    step = tf.function(gradient_step(model), jit_compile=True, autograph=False)
     large = [
         (node.name, node.op)
         for node in nodes_that_run(step.get_concrete_function(tf.TensorSpec([16, 64, 16])).graph)
@@ -137,21 +133,14 @@ def test_a_mask_is_no_constant_of_every_section(made):
         x = Masked(made, name=f"masked_{number}")(keras.layers.Dense(32)(x))
     plain = keras.Model(inputs, x)
     model = kr.checkpointed(plain, at=["masked_0", "masked_1", "masked_2"])
-    weights = [v.value for v in plain.trainable_variables]
-
-    def step_of(model):
-        def step(x):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(tf.square(model(x, training=True)))
-            return tape.gradient(loss, weights)
-
-        return step
-
-    program = profile(step_of(model), tf.TensorSpec(inputs.shape), input_feed=["x"])
+    step = gradient_step(model, weights=[v.value for v in plain.trainable_variables])
+    program = profile(step, tf.TensorSpec(inputs.shape), input_feed=["x"])
     # The weights, and numbers.
     assert program.always_live_bytes <= sum(v.numpy().nbytes for v in plain.weights) + 1024
     images = tf.constant(np.random.default_rng(0).normal(size=inputs.shape).astype("float32"))
-    for ours, theirs in zip(
-        tf.function(step_of(model), jit_compile=True)(images), step_of(plain)(images)
-    ):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+    assert_all_close(
+        tf.function(step, jit_compile=True)(images),
+        gradient_step(plain)(images),
+        rtol=1e-4,
+        atol=1e-4,
+    )

@@ -15,8 +15,9 @@ from keras_recompute.engine.partition.partition import partition
 from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.passes.prevent_cse import DuplicatedOperands, duplicate_matmul_operands
 from keras_recompute.liveness import profile
+from tests.oracle import gradient_step, numbers
 
-from ..engine_vs_plain import assert_same, differentiate, numbers
+from ..engine_vs_plain import assert_same, differentiate
 
 ROWS, WIDTH, LAYERS = 4096, 16, 4
 STATE = ROWS * WIDTH * 4  # bytes: 256 KiB
@@ -96,11 +97,7 @@ def test_gradients_are_those_of_the_plain_function(activation, jit):
 
 @pytest.mark.parametrize("activation", [tf.nn.gelu, tf.nn.silu], ids=["gelu", "silu"])
 def test_a_slope_takes_one_array_beside_its_input_and_gradient(activation):
-    def step(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(kr.checkpoint(layers(activation))(x) ** 2)
-        return tape.gradient(loss, W)
-
+    step = gradient_step(kr.checkpoint(layers(activation)), weights=W)
     program = profile(step, tf.TensorSpec((ROWS, WIDTH)))
     # LAYERS products, the gradient that comes in, the operand of a product, and the gradient that
     # goes out

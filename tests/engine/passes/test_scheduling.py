@@ -4,14 +4,15 @@ program, and the same values.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.liveness import profile
-
-from ..engine_vs_plain import numbers
+from tests.oracle import gradient_step, numbers
 
 WIDTH, BATCH, DEPTH = 16, 4096, 8
 STATE = 4 * WIDTH * BATCH  # bytes of the activation of one layer: 256 KiB. Its weights have 1 KiB.
@@ -54,12 +55,7 @@ SHAPES = [chain, branches, shared, towers, widening]
 
 
 def gradients_of(function, w):
-    def step(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(function(w, x) ** 2)
-        return tape.gradient(loss, w, unconnected_gradients="zero")
-
-    return step
+    return gradient_step(functools.partial(function, w), weights=w, unconnected="zero")
 
 
 def test_the_gradients_of_the_weights_do_not_wait_for_those_of_all_activations():

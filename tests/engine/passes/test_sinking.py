@@ -12,8 +12,9 @@ from keras_recompute.engine.graph.target_ops import slice_in_loop
 from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.scan.section_scan import Carry, FinalOutput, Scanned, StackedOutput
 from keras_recompute.liveness import profile
+from tests.oracle import numbers
 
-from ..engine_vs_plain import assert_same, differentiate, numbers
+from ..engine_vs_plain import assert_same, differentiate
 from ..scan.test_section_scan import Case, scanned
 
 MICROBATCHES, BATCH, STEPS, SIZE = 4, 2, 1024, 8

@@ -10,8 +10,8 @@ from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.scan.carry_store import CarryStore
 from keras_recompute.engine.scan.section_scan import Carry, FinalOutput
 from keras_recompute.liveness import profile
+from tests.oracle import gradient_step, numbers
 
-from ..engine_vs_plain import numbers
 from .test_section_scan import Case, scanned
 
 BATCH, SIZE = 8, 64
@@ -51,12 +51,8 @@ def test_a_compiled_loop_stores_one_state_per_boundary(count):
         Case(lambda h: tf.tanh(tf.matmul(h, weight)), [], [Carry(0)], [FinalOutput(0)]), count
     )
 
-    def step(h):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(run(h)[0] ** 2)
-        return tape.gradient(loss, weight)
-
-    program = profile(step, tf.TensorSpec((BATCH, SIZE)), input_feed=["h"])
+    step = gradient_step(lambda h: run(h)[0], weights=[weight])
+    program = profile(step, tf.TensorSpec((BATCH, SIZE)), input_feed=["x"])
     # The backward pass has one more buffer of the kind, in which it reads a state.
     stored = [
         b.size_bytes for b in program.buffers if b.category == "checkpoint" and b.phase == "forward"

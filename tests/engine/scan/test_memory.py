@@ -10,8 +10,9 @@ import tensorflow as tf
 from keras_recompute.engine.policies import save_everything, save_nothing
 from keras_recompute.engine.scan.section_scan import Carry, FinalOutput, Scanned
 from keras_recompute.liveness import Program, profile
+from tests.oracle import numbers
 
-from ..engine_vs_plain import numbers, through_engine
+from ..engine_vs_plain import through_engine
 from .test_section_scan import Case, scanned
 
 BATCH, SIZE, WIDTH = 8, 32, 2048

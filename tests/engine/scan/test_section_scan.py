@@ -22,8 +22,9 @@ from keras_recompute.engine.scan.section_scan import (
     scan_sections,
 )
 from keras_recompute.engine.scan.slice_store import dimensions
+from tests.oracle import assert_all_close, gradient_step, numbers, sum_of_sines
 
-from ..engine_vs_plain import Result, assert_same, differentiate, numbers, parted
+from ..engine_vs_plain import Result, assert_same, differentiate, parted
 
 BATCH, SIZE, STEPS, SECTIONS = 3, 4, 2, 5
 W = tf.Variable(numbers(SIZE, SIZE, seed=1) * 0.5, name="w")
@@ -269,13 +270,10 @@ def test_an_unknown_batch_size(name, jit):
     signature = [tf.TensorSpec((None, *a.shape[1:])) for a in case.arguments]
 
     def gradients(function):
-        def run(*arguments):
-            with tf.GradientTape() as tape:
-                tape.watch(arguments)
-                loss = tf.add_n([tf.reduce_sum(tf.sin(y)) for y in function(*arguments)])
-            return tape.gradient(loss, [*arguments, W, BIAS])
+        def loss(results):
+            return tf.add_n([sum_of_sines(y) for y in results])
 
-        return run
+        return gradient_step(function, weights=[W, BIAS], of_inputs=True, loss=loss)
 
     ours = tf.function(
         gradients(scanned(case, SECTIONS)),
@@ -285,10 +283,9 @@ def test_an_unknown_batch_size(name, jit):
     )
     for batch in (1, 3):
         arguments = [tf.constant(a[:batch]) for a in case.arguments]
-        for a, b in zip(
-            ours(*arguments), gradients(unrolled(case, SECTIONS))(*arguments), strict=True
-        ):
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+        assert_all_close(
+            ours(*arguments), gradients(unrolled(case, SECTIONS))(*arguments), rtol=1e-5, atol=1e-6
+        )
 
 
 def test_the_gradient_of_steps_that_no_section_takes_is_zero():
@@ -304,11 +301,10 @@ def test_the_program_does_not_grow_with_the_number_of_sections():
     def size(count: int) -> int:
         sequence = tf.TensorSpec((BATCH, 2 + count * STEPS, SIZE))
 
-        def run(h, x):
-            with tf.GradientTape() as tape:
-                loss = tf.add_n([tf.reduce_sum(y) for y in scanned(case, count)(h, x)])
-            return tape.gradient(loss, [W, BIAS])
+        def loss(results):
+            return tf.add_n([tf.reduce_sum(y) for y in results])
 
+        run = gradient_step(scanned(case, count), weights=[W, BIAS], loss=loss)
         function = tf.function(run, autograph=False).get_concrete_function(
             tf.TensorSpec(STATE.shape), sequence
         )

@@ -9,8 +9,7 @@ import tensorflow as tf
 from keras_recompute.engine.graph.target_ops import dynamic_slice
 from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.scan.slice_store import SliceStore, dimensions, pad_into
-
-from ..engine_vs_plain import numbers
+from tests.oracle import numbers
 
 JIT = pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
 WHOLE = numbers(2, 6, 5)
