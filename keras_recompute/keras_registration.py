@@ -15,7 +15,7 @@ _ANY_BACKEND = (
     "layers.recomputation_checkpoint",
     "layers.time_slice",
     "models.model",
-    "models.checkpoint_placement",
+    "models.placed_model",
     "models.layer_remat",
 )
 _TENSORFLOW = (

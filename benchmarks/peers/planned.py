@@ -88,5 +88,5 @@ def _layers(workload: Workload, budget_bytes: int) -> tuple[kr.Model, str]:
         )
     except BudgetTooSmallError:
         planned = min(tried, key=lambda pair: pair[0])[1]
-    count = sum(isinstance(layer, kr.RecomputationCheckpoint) for layer in planned.layers)
+    count = len(planned.plan.checkpoints)
     return planned, f"{count} checkpoint{'s' if count != 1 else ''}"

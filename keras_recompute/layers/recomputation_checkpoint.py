@@ -39,9 +39,7 @@ class RecomputationCheckpoint(keras.layers.Layer):
 
     Takes and returns any nest of tensors. In any other model it does nothing, and a
     RecomputeWarning says so once if a gradient may be needed. Its config is Keras's own: name,
-    trainable and dtype. A layer that ``was_inserted`` by ``checkpointed`` does not change the order
-    in which a model lists its other layers. Source: the layer of the same name in Graphcore's
-    TensorFlow addons.
+    trainable and dtype. Source: the layer of the same name in Graphcore's TensorFlow addons.
 
     Examples:
         >>> x = inputs = keras.Input((8,))
@@ -53,15 +51,22 @@ class RecomputationCheckpoint(keras.layers.Layer):
         3
     """
 
-    def __init__(self, *, was_inserted: bool = False, **kwargs: Any) -> None:
+    # Whether it is from a file of an earlier version, whose ``checkpointed`` put it in.
+    was_inserted = False
+
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.was_inserted = was_inserted
         self.supports_masking = True
         # No weights to build, so that Keras need not call it first.
         self.built = True
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **({"was_inserted": True} if self.was_inserted else {})}
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> RecomputationCheckpoint:
+        config = dict(config)
+        was_inserted = config.pop("was_inserted", False)
+        layer = cls(**config)
+        layer.was_inserted = was_inserted
+        return layer
 
     def call(self, inputs: Any) -> Any:
         """Return ``inputs``, any nest of tensors."""

@@ -45,7 +45,8 @@ class Call:
     """One use of a Keras operation: ``outputs = operation(*args, **kwargs)`` with Refs for values.
 
     With ``stays_with_producer`` the call belongs to the section that makes its input, whether it
-    leads to a checkpoint or not. ``output_bytes`` are the sizes of the outputs for one sample, with
+    leads to a checkpoint or not. Its outputs are a checkpoint if the call ``is_marked``, or calls a
+    RecomputationCheckpoint. ``output_bytes`` are the sizes of the outputs for one sample, with
     1 for every other dimension that is not known. ``training`` is what Keras noted for the call; it
     counts where the model is called without (see ``as_noted``).
     """
@@ -57,8 +58,19 @@ class Call:
     outputs: tuple[Key, ...]
     stage: int | None = None
     stays_with_producer: bool = False
+    is_marked: bool = False
     output_bytes: tuple[int, ...] = ()
     training: Any = None
+
+    @property
+    def is_checkpoint_layer(self) -> bool:
+        """Whether it calls a RecomputationCheckpoint."""
+        return isinstance(self.operation, RecomputationCheckpoint)
+
+    @property
+    def ends_section(self) -> bool:
+        """Whether there is a checkpoint on its outputs."""
+        return self.is_marked or self.is_checkpoint_layer
 
     def run(self, values: Values) -> None:
         """Call the operation on ``values`` and add its results to them."""
@@ -95,8 +107,8 @@ class Graph:
 
 
 def checkpoints_in(calls: Iterable[Call]) -> list[Call]:
-    """Return those of ``calls`` that call a RecomputationCheckpoint."""
-    return [call for call in calls if isinstance(call.operation, RecomputationCheckpoint)]
+    """Return those of ``calls`` that end a section."""
+    return [call for call in calls if call.ends_section]
 
 
 def keys_made(calls: Iterable[Call]) -> list[Key]:

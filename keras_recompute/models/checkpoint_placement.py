@@ -1,112 +1,112 @@
-"""Models whose checkpoints are stored beside the graph of layers, not in it.
+"""Where the checkpoints of a model are: calls of its graph, named beside the graph.
 
-They are made where a checkpoint cannot be a layer: of models of a class of their own, and of models
-with models inside. Such a model lists the layers of the model that it was made from, and no
-checkpoint. Its training pass runs that model's graph with submodels inlined and checkpoints
-inserted.
+The graph of layers holds no checkpoints then, so a model lists the layers that it was made of, in
+their order. Its training pass cuts the graph behind the calls.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
 
-from ..layers.mixed_class import SAVED_AS, SavedAsPlain, class_config, original_class
-from .call_graph import Graph, read_graph
-from .clone_mapping import check_class_of_clone
-from .model import Model
-from .shared_copy import copy_sharing_weights
-from .submodel_inlining import inline_submodels, insert_checkpoints
+from ..seams.keras.graph import nodes_of
+from .call_graph import Graph, Key, read_graph
+from .clone_mapping import left_note
+from .submodel_inlining import InputAdapter, inline_submodels
 
-# An attribute of a clone's outputs, since Keras hands over nothing else.
-_PLACES = "_keras_recompute_places"
-# Where the checkpoints are, one after the other: whether models inside are inlined, and the
-# positions of the calls that they stand behind then.
-CheckpointPlacement = tuple[bool, tuple[tuple[int, ...], ...]]
+# The note on the outputs of a model under which those built on it find its checkpoints.
+ENDS = "ends"
 
 
-@keras.saving.register_keras_serializable(package="keras_recompute")
-class PlacedModel(SavedAsPlain, Model):
-    """A ``Model`` of the class of another model, whose checkpoints are no layers.
+@dataclass(frozen=True)
+class CheckpointPlacement:
+    """The checkpoints of a functional model.
 
-    ``plan`` has its sections. Its configuration is that of the other model's class, with an entry
-    that says where the checkpoints are.
+    Attributes:
+        is_open: Whether models inside it are inlined.
+        positions: The calls with a checkpoint on their outputs, counted from 0 in running order.
     """
 
-    _placement: CheckpointPlacement = (False, ())
+    is_open: bool = False
+    positions: tuple[int, ...] = ()
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        places = getattr(self.outputs[0], _PLACES, None)
-        if places is not None:
-            self._place_checkpoints(places)
+    def graph_of(self, model: keras.Model) -> Graph:
+        """Return the graph of ``model`` with these calls marked."""
+        graph = inline_submodels(model) if self.is_open else read_graph(model)
+        return self.mark(graph)
 
-    def _place_checkpoints(self, places: CheckpointPlacement) -> None:
-        self._placement = places
-        self.__dict__.pop("_graph_to_cut", None)
-        self._replan()
+    def mark(self, graph: Graph) -> Graph:
+        """Return ``graph``, in which positions are counted, with these calls marked."""
+        calls = list(graph.calls)
+        for number in self.positions:
+            calls[number] = replace(calls[number], is_marked=True)
+        return replace(graph, calls=tuple(calls))
 
-    @functools.cached_property
-    def _graph_to_cut(self) -> Graph:
-        is_open, rounds = self._placement
-        graph = inline_submodels(self) if is_open else read_graph(self)
-        return functools.reduce(insert_checkpoints, rounds, graph)
+    def ends(self, model: keras.Model) -> frozenset[Key]:
+        """Return the values of ``model`` that are its checkpoints."""
+        ends: set[Key] = set()
+        for call in self.graph_of(model).calls if self.positions else ():
+            if call.is_marked:
+                ends.update(call.outputs)
+        return frozenset(ends)
 
-    def note_clones(
-        self,
-        replacements: dict[Any, Any],
-        outputs: Any,  # noqa: ARG002  # as in ``Model``
-    ) -> None:
-        check_class_of_clone(self, replacements, what="anything")
+    def extended(
+        self, model: keras.Model, positions: Collection[int], *, is_open: bool
+    ) -> CheckpointPlacement:
+        """Return the placement with checkpoints at ``positions`` added.
 
-    def run_by_graph(self, inputs: Any, plain: Callable[[], Any]) -> Any:
-        outputs = super().run_by_graph(inputs, plain)
-        for output in keras.tree.flatten(outputs):
-            if isinstance(output, keras.KerasTensor):
-                setattr(output, _PLACES, self._placement)
-        return outputs
-
-    def get_config(self) -> dict[str, Any]:
-        is_open, rounds = self._placement
-        ours = {"is_open": is_open, "checkpoints": [list(places) for places in rounds]}
-        ours.update(recomputation_levels=self._levels, scan_layers=self._scan_layers)
-        return {
-            **self.plain_config(),
-            SAVED_AS: {"class": class_config(original_class(type(self))), **ours},
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
-        config = dict(config)
-        ours = config.pop(SAVED_AS, None)
-        # That of the model's own class: it has no checkpoints.
-        if ours is None:
-            own: Any = original_class(cls)
-            return own.from_config(config)
-        plain = keras.saving.deserialize_keras_object(
-            {**ours["class"], "config": config}, custom_objects=custom_objects
-        )
-        model = with_placement(plain, (ours["is_open"], tuple(map(tuple, ours["checkpoints"]))))
-        model.recomputation_levels = ours["recomputation_levels"]
-        if ours["scan_layers"]:
-            model.scan_layers = True
-        return model
+        They are counted with models inside inlined where ``is_open``.
+        """
+        more = CheckpointPlacement(is_open, tuple(positions))
+        ends = self.ends(model) | more.ends(model)
+        return placement_of_ends(model, ends, is_open=is_open or self.is_open)
 
 
-def with_placement(model: keras.Model, places: CheckpointPlacement) -> PlacedModel:
-    """Return a functional ``model`` as one of its own class, with checkpoints at ``places``."""
-    new = copy_sharing_weights(model, PlacedModel)
-    new._start()
-    new._place_checkpoints(places)
-    return new
+def placement_of_ends(model: keras.Model, ends: Set[Key], *, is_open: bool) -> CheckpointPlacement:
+    """Return the placement in which the values ``ends`` are the checkpoints of ``model``.
+
+    A value that a model inside makes counts as made by a layer of it where ``is_open``.
+    """
+    calls = CheckpointPlacement(is_open).graph_of(model).calls
+    is_inlined = any(isinstance(call.operation, InputAdapter) for call in calls)
+    positions = [n for n, call in enumerate(calls) if not ends.isdisjoint(call.outputs)]
+    return CheckpointPlacement(is_inlined, tuple(positions))
 
 
-def extended_placement(
-    model: keras.Model, positions: Collection[int], *, is_open: bool
-) -> CheckpointPlacement:
-    """Return the placement of ``model``, or a new one, with checkpoints at ``positions`` added."""
-    is_open, before = model._placement if isinstance(model, PlacedModel) else (is_open, ())
-    return is_open, (*before, tuple(sorted(positions)))
+def inherited_placement(model: keras.Model) -> CheckpointPlacement:
+    """Return the checkpoints of the models on whose outputs ``model`` is built, such as a head."""
+    is_open = False
+    ends: set[Key] = set()
+    for node in nodes_of(model):
+        for tensor in node.outputs:
+            placement_and_ends = left_note(tensor, ENDS)
+            if placement_and_ends is not None:
+                is_open |= placement_and_ends[0]
+                ends |= placement_and_ends[1]
+    return placement_of_ends(model, ends, is_open=is_open) if ends else CheckpointPlacement()
+
+
+def placement_of_rounds(is_open: bool, checkpoints: Sequence[Sequence[int]]) -> CheckpointPlacement:
+    """Return a placement as it is saved: ``checkpoints`` are rounds of positions.
+
+    Up to 0.2.0 there were several where checkpoints were added to a model that had some. Each of
+    these counted as a call in the next round.
+    """
+    ends: list[int] = []
+    for positions in checkpoints:
+        found = set(ends)
+        for position in positions:
+            earlier = [n for n, end in enumerate(ends) if end + n + 1 <= position]
+            found.add(position - len(earlier))
+        ends = sorted(found)
+    return CheckpointPlacement(is_open, tuple(ends))
+
+
+def as_rounds(placement: CheckpointPlacement) -> dict[str, Any]:
+    """Return ``placement`` as it is saved; nothing of one without checkpoints."""
+    if not placement.positions:
+        return {}
+    return {"is_open": placement.is_open, "checkpoints": [list(placement.positions)]}

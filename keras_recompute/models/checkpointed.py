@@ -1,4 +1,4 @@
-"""``checkpointed``: insert checkpoints into an existing Keras model, or recompute chosen layers."""
+"""``checkpointed``: put checkpoints into an existing Keras model, or recompute chosen layers."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import keras
 
 from ..errors import InvalidArgumentError
 from ..keras_backend import require
-from ..layers.recomputation_checkpoint import RecomputationCheckpoint
-from ..seams.keras.graph import Functional, functional_of_sequential, run_graph
+from ..seams.keras.graph import Functional, functional_of_sequential
 from ..seams.keras.layers import layers_in
 from ..seams.keras.training import has_own_train_step
-from .call_graph import Call, Graph, checkpoints_in, operations_of, read_graph
-from .checkpoint_placement import PlacedModel, extended_placement, with_placement
+from .call_graph import Call, Graph, checkpoints_in, read_graph
 from .cut_points import evenly_spaced_cuts
 from .layer_remat import LayerSelector, require_whole, select_layers, with_recomputed_layers
-from .model import Model
+from .model import Model, placement_of
 from .new_heads import watch_for_new_heads
-from .submodel_inlining import InputAdapter, inline_submodels, runs_its_graph
+from .placed_model import with_placement
+from .submodel_inlining import runs_its_graph
 
 
 def checkpointed(
@@ -73,7 +72,7 @@ def checkpointed(
         >>> layers = [keras.layers.Dense(8, "tanh") for _ in range(9)]
         >>> plain = keras.Sequential([keras.Input((8,)), *layers])
         >>> model = kr.checkpointed(plain, every=3)
-        >>> sum(isinstance(layer, kr.RecomputationCheckpoint) for layer in model.operations)
+        >>> len(model.plan.checkpoints)
         2
         >>> model.weights[0] is plain.weights[0]
         True
@@ -158,35 +157,13 @@ def with_checkpoints(
 ) -> Model:
     """Return ``model`` as a ``keras_recompute.Model`` with checkpoints after ``positions``.
 
-    Positions count the calls of ``graph_of(functional_model(model), is_open=is_open)``, from 0.
-    Layers and weights are shared. Raises InvalidArgumentError for a model that does not run a graph
+    Positions count the calls of the graph, from 0, with submodels inlined where ``is_open``. Layers
+    and weights are shared. Raises InvalidArgumentError for a model that does not run a graph
     of layers.
     """
     functional = functional_model(model)
-    operations = operations_of(inline_submodels(functional).calls) if is_open else []
-    is_opened = any(isinstance(operation, InputAdapter) for operation in operations)
-    if type(functional) not in (Functional, Model) or is_opened:
-        return with_placement(
-            functional, extended_placement(functional, positions, is_open=is_open)
-        )
-    used_names = {operation.name for operation in functional.operations}
-    number = -1
-
-    def call(operation: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal number
-        number += 1
-        outputs = operation(*args, **kwargs)
-        if number not in positions:
-            return outputs
-        return RecomputationCheckpoint(
-            was_inserted=True, name=_free_name(f"{operation.name}_checkpoint", used_names)
-        )(outputs)
-
-    outputs = run_graph(functional, functional.inputs, call)
-    new = Model(functional.input, outputs, name=model.name)
-    # By its policy ``compile`` knows whether to scale the loss.
-    new.dtype_policy = model.dtype_policy
-    return new
+    placement = placement_of(functional).extended(functional, positions, is_open=is_open)
+    return with_placement(functional, placement)
 
 
 def functional_model(model: Any) -> Any:
@@ -239,14 +216,9 @@ def is_no_graph(model: Any) -> bool:
     )
 
 
-def graph_of(functional: keras.Model, *, is_open: bool = True) -> Graph:
-    """Return the graph of a functional model in which checkpoints are counted.
-
-    Submodels are inlined where ``is_open``.
-    """
-    if isinstance(functional, PlacedModel):
-        return functional._graph_to_cut
-    return inline_submodels(functional) if is_open else read_graph(functional)
+def graph_of(functional: keras.Model) -> Graph:
+    """Return the graph of a functional model with submodels inlined and its checkpoints marked."""
+    return placement_of(functional).extended(functional, (), is_open=True).graph_of(functional)
 
 
 def check_trainable(model: keras.Model) -> None:
@@ -294,7 +266,7 @@ def _names(at: Iterable[str]) -> list[str]:
 
 
 def _positions_of(names: list[str], functional: keras.Model, model: keras.Model) -> set[int]:
-    calls = graph_of(functional, is_open=False).calls
+    calls = read_graph(functional).calls
     positions: dict[str, list[int]] = {}
     for number, call in enumerate(calls):
         positions.setdefault(call.operation.name, []).append(number)
@@ -324,12 +296,3 @@ def _unknown(name: str, known: list[str], model: keras.Model) -> str:
 
 def _names_inside(layer: keras.layers.Layer) -> set[str]:
     return {inner.name for inner in layers_in(layer, include_self=False)}
-
-
-def _free_name(name: str, used_names: set[str]) -> str:
-    """Return ``name``, with a number if it is in ``used_names``, and add it there."""
-    number, free = 1, name
-    while free in used_names:
-        free, number = f"{name}_{number}", number + 1
-    used_names.add(free)
-    return free

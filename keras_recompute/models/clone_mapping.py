@@ -1,8 +1,8 @@
-"""The layers of a clone that correspond to chosen layers of a model.
+"""What a clone of a model, or a model built on its outputs, takes over from it.
 
-``keras.models.clone_model`` does not hand them over. It goes through the graph of a functional
-model with a new layer for each layer, and makes the clone of the outputs. Inside a layer and its
-clone, layers correspond by their order.
+``keras.models.clone_model`` hands nothing over. It goes through the graph of a functional model
+with a new layer for each layer, and makes the clone of the outputs. So what the clone has to know
+is noted on these. Inside a layer and its clone, layers correspond by their order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,20 @@ from ..errors import UnsupportedError
 from ..seams.keras.graph import functional_like_constructor
 from ..seams.keras.layers import layers_in
 
+# The attribute of a KerasTensor that has the notes, by name.
+_NOTES = "_keras_recompute"
 _INSTEAD = "Clone the plain model, and give the clone to keras_recompute.checkpointed."
+
+
+def leave_note(outputs: Any, name: str, note: Any) -> None:
+    """Leave ``note`` on symbolic ``outputs`` of a model, for models that are made of them."""
+    for output in keras.tree.flatten(outputs):
+        setattr(output, _NOTES, {**getattr(output, _NOTES, {}), name: note})
+
+
+def left_note(output: Any, name: str) -> Any:
+    """Return the note ``name`` that was left on ``output``, or None."""
+    return getattr(output, _NOTES, {}).get(name)
 
 
 def check_class_of_clone(model: keras.Model, replacements: Mapping[Any, Any], *, what: str) -> None:
@@ -35,7 +48,7 @@ def check_class_of_clone(model: keras.Model, replacements: Mapping[Any, Any], *,
 
 def is_cloned(replacements: Mapping[Any, Any]) -> bool:
     """Return whether layers of a model were replaced by others, as ``clone_model`` does."""
-    return any(own is not other for own, other in _layers_for_layers(replacements))
+    return any(own is not other for own, other in layers_for_layers(replacements))
 
 
 def counterparts(
@@ -48,7 +61,7 @@ def counterparts(
     clone cannot recompute them: Keras makes it of another class, or a new layer holds other layers
     than the original.
     """
-    pairs = _layers_for_layers(replacements)
+    pairs = layers_for_layers(replacements)
     if not layers or not pairs:
         return []
     check_class_of_clone(model, replacements, what=repr(layers[0].path))
@@ -65,8 +78,8 @@ def counterparts(
     return list(map(stands_for.__getitem__, layers))
 
 
-def _layers_for_layers(replacements: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
-    """Return the layers that layers replace: none in a call of the model."""
+def layers_for_layers(replacements: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+    """Return the layers that run in place of layers: none where only shapes are computed."""
     return [
         (own, other) for own, other in replacements.items() if _is_layer(own) and _is_layer(other)
     ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from .call_graph import Call, Key, ancestors
 
 
@@ -26,7 +25,7 @@ def evenly_spaced_cuts(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
     leading = ancestors(calls)
     counted = 0
     for number, call in enumerate(calls):
-        if not isinstance(call.operation, RecomputationCheckpoint):
+        if not call.is_checkpoint_layer:
             counted |= 1 << number
     positions: list[int] = []
     # Sets of calls are the bits of a number.

@@ -26,7 +26,7 @@ from ..engine.scan import (
 )
 from ..layers.time_sections import section_recurrent_layers
 from ..planning.nested_sections import equal_groups
-from .call_graph import Graph, Key, Values, operations_of
+from .call_graph import Graph, Key, Values, checkpoints_in, operations_of
 from .constant_values import values_without_gradient
 from .fingerprint import Fingerprints, Level
 from .isomorphic_layers import sharing_changes, stacked_weights, substituted_weights
@@ -84,6 +84,11 @@ class ExecutionPlan:
     def without_recomputation(cls, graph: Graph) -> ExecutionPlan:
         """Return the plan that keeps every activation."""
         return cls(graph, as_one_section(graph))
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """Names of the layers behind which checkpoints stand, and of the checkpoint layers."""
+        return tuple(call.operation.name for call in checkpoints_in(self.graph.calls))
 
     @property
     def recomputes(self) -> bool:

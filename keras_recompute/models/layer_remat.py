@@ -23,18 +23,17 @@ import keras
 
 from ..errors import InvalidArgumentError
 from ..keras_backend.gradient_demand import gradient_may_be_asked
-from ..layers.mixed_class import SAVED_AS, SavedAsPlain, class_config, original_class
 from ..seams.keras.graph import CloneObserver, Functional
 from ..seams.keras.layers import layers_in
 from ..seams.keras.training import has_own_train_step
 from ..user_code import warn_user
-from .clone_mapping import counterparts
+from .clone_mapping import counterparts, leave_note, left_note
 from .section_runner import TrainedModel, recomputed_call, recomputes_itself
-from .shared_copy import copy_sharing_weights
+from .shared_copy import SavedCopy, copy_sharing_weights
 
 LayerSelector = Union[type, str, Callable[[keras.layers.Layer], bool], Sequence[Union[type, str]]]
-# An attribute of a clone's outputs, since Keras hands over nothing else.
-_CLONED = "_keras_recompute_blocks"
+# The note on a clone's outputs: the clones of the layers.
+_CLONED = "recomputed layers"
 # What Keras runs of a layer.
 _METHODS = ("call", "quantized_call")
 
@@ -121,25 +120,25 @@ class RematLayers:
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class BlocksModel(SavedAsPlain, CloneObserver, TrainedModel):
+class BlocksModel(SavedCopy, CloneObserver, TrainedModel):
     """A model that recomputes chosen layers, made of a model of another class.
 
-    ``recomputed_layers`` names the layers. The configuration is that of the other model's class,
-    with an entry that says which layers they are.
+    ``recomputed_layers`` names the layers.
     """
 
     _keras_recompute_blocks: RematLayers | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        layers = getattr(self.outputs[0], _CLONED, None) if isinstance(self, Functional) else None
+        layers = left_note(self.outputs[0], _CLONED) if isinstance(self, Functional) else None
         if layers:
             self._keras_recompute_blocks = RematLayers(layers)
 
     def note_clones(self, replacements: dict[Any, Any], outputs: Any) -> None:
+        super().note_clones(replacements, outputs)
         cloned = counterparts(self, list(self._blocks), replacements)
-        for output in keras.tree.flatten(outputs) if cloned else ():
-            setattr(output, _CLONED, cloned)
+        if cloned:
+            leave_note(outputs, _CLONED, cloned)
 
     @property
     def recomputed_layers(self) -> tuple[str, ...]:
@@ -179,27 +178,16 @@ class BlocksModel(SavedAsPlain, CloneObserver, TrainedModel):
 
         return {"call": call}
 
-    def get_config(self) -> dict[str, Any]:
-        config = self.plain_config()
+    def _saved_changes(self) -> dict[str, Any]:
         inside = layers_in(self, include_self=False)
         places = {id(layer): number for number, layer in enumerate(inside)}
-        ours = {
-            "blocks": [places[id(layer)] for layer in self._blocks],
-            "build": self.get_build_config(),
-        }
-        return {**config, SAVED_AS: {"class": class_config(original_class(type(self))), **ours}}
+        blocks = [places[id(layer)] for layer in self._blocks]
+        return {"blocks": blocks, "build": self.get_build_config()}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
-        config = dict(config)
-        ours = config.pop(SAVED_AS, None)
-        if ours is None:
-            own: Any = original_class(cls)
-            return own.from_config(config)
-        model_config = {**ours["class"], "config": config, "build_config": ours["build"]}
-        model = keras.saving.deserialize_keras_object(model_config, custom_objects=custom_objects)
-        inside = layers_in(model, include_self=False)
-        return with_recomputed_layers(model, list(map(inside.__getitem__, ours["blocks"])))
+    def _with_changes(cls, plain: Any, changes: dict[str, Any]) -> Any:
+        inside = layers_in(plain, include_self=False)
+        return with_recomputed_layers(plain, list(map(inside.__getitem__, changes["blocks"])))
 
 
 def paths_of(layers: Iterable[keras.layers.Layer]) -> tuple[str, ...]:

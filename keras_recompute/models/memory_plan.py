@@ -18,7 +18,7 @@ from .call_graph import checkpoints_in
 from .checkpointed import check_trainable, functional_model, graph_of, is_no_graph
 from .input_specs import targets_in, value_specs
 from .layer_plan import plan_layers
-from .model import Model
+from .model import Model, named_checkpoints
 from .peak_prediction import predict
 from .plan_search import (
     Candidates,
@@ -128,9 +128,10 @@ def plan(
     functional = functional_model(model)
     check_trainable(model)
     graph = graph_of(functional)
-    if checkpoints_in(graph.calls):
+    marks = checkpoints_in(graph.calls)
+    if marks:
         raise InvalidArgumentError(
-            f"{model.name!r} has RecomputationCheckpoint layers already: plan a model without them"
+            f"{model.name!r} has {named_checkpoints(marks)} already: plan a model without them"
         )
     specs = value_specs(functional, graph, batch_size=batch_size, sample=sample)
     optimizer_bytes = _optimizer_bytes(model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -11,32 +11,44 @@ import keras
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..keras_backend import require
 from ..layers.recomputation_checkpoint import obey_checkpoints
-from ..seams.keras.call_context import pass_training
+from ..seams.keras.call_context import current_training, pass_training
 from ..seams.keras.graph import (
     CloneObserver,
     GraphRunner,
+    call_nodes,
     functional_like_constructor,
-    set_operation_order,
 )
 from ..user_code import warn_user
-from .call_graph import Graph, checkpoints_in, read_graph
-from .clone_mapping import is_cloned
-from .layer_order import order_ignoring_inserted
+from .call_graph import Call, as_noted, checkpoints_in
+from .checkpoint_placement import (
+    ENDS,
+    CheckpointPlacement,
+    as_rounds,
+    inherited_placement,
+    placement_of_rounds,
+)
+from .clone_mapping import is_cloned, layers_for_layers, leave_note, left_note
+from .inserted_checkpoints import without_inserted
 from .section_runner import SectionRunner
 
-# An attribute of a clone's outputs, since Keras hands over nothing else.
-_OPTIONS = "_keras_recompute_options"
+# The note on the outputs of a run of a model's graph on symbolic inputs: the number of calls, and
+# what the model takes over that consists of these.
+_RUN = "run"
+# The entries of the configuration that are ours.
+_SAVED = ("recomputation_levels", "scan_layers", "is_open", "checkpoints")
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class Model(CloneObserver, GraphRunner, SectionRunner, keras.Model):
     """A functional ``keras.Model`` whose training pass keeps only its checkpoints.
 
-    ``Model(inputs, outputs)`` takes what ``keras.Model`` takes. Where a gradient may be asked,
-    whatever ``training`` is, the sections between ``RecomputationCheckpoint`` layers are recomputed
-    in the backward pass. What lies after the last checkpoint is not recomputed. Equal sections
-    become one loop. Values and gradients are those of the plain model, and so are dropout and
-    statistics.
+    ``Model(inputs, outputs)`` takes what ``keras.Model`` takes. Checkpoints are
+    ``RecomputationCheckpoint`` layers, and the outputs of layers that ``checkpointed`` or ``plan``
+    chose; ``plan.checkpoints`` has the names of both. A ``Model`` that is built on ``output``, such
+    as a new head, has them too. Where a gradient may be asked, whatever ``training`` is, the
+    sections between checkpoints are recomputed in the backward pass. What lies after the last
+    checkpoint is not recomputed. Equal sections become one loop. Values and gradients are those of
+    the plain model, and so are dropout and statistics.
 
     Inference is the plain model's: calls outside of a tape, ``evaluate``, ``predict``, ``export``.
     A ``tf.function`` that is traced outside of a tape may be called under one later. So it is
@@ -56,15 +68,37 @@ class Model(CloneObserver, GraphRunner, SectionRunner, keras.Model):
     """
 
     _levels, _scan_layers = 1, False
+    _placement = CheckpointPlacement()
+    # None in an object of a derived class whose constructor is not this one.
+    _plan: Any = None
+    _plan_as_noted: Any = None  # of calls without ``training``
+    _planned_for: Any = None
+    # Whether it is known, and was said, if no section saves memory.
+    _is_advised = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        outputs = keras.tree.flatten(kwargs.get("outputs", args[1:2]))
+        # Read first: Keras makes new tensors where inputs are results of layers.
+        run = left_note(outputs[0], _RUN) if outputs else None
         super().__init__(*args, **kwargs)
-        set_operation_order(self, order_ignoring_inserted(self.operations, self.outputs))
-        self._levels, self._scan_layers = max(
-            getattr(t, _OPTIONS, (1, False)) for t in self.outputs
-        )
-        self._start()
+        if run is not None and run[0] == len(call_nodes(self)):
+            _, self._levels, self._scan_layers, placement = run
+        else:
+            placement = inherited_placement(self)
+        self._place_checkpoints(placement)
+
+    def _place_checkpoints(self, placement: CheckpointPlacement) -> None:
+        """Recompute by ``placement``, and by the checkpoint layers of the graph."""
+        self._placement, self._is_advised = placement, False
+        self._note_checkpoints()
         self._replan()
+
+    def _note_checkpoints(self) -> None:
+        """Note the checkpoints for a model that is built on the outputs, such as a new head."""
+        placement = self._placement
+        note = (placement.is_open, placement.ends(self)) if placement.positions else None
+        leave_note(self.outputs, ENDS, note)
+        leave_note(self.outputs, _RUN, None)
 
     @property
     def recomputation_levels(self) -> int:
@@ -113,38 +147,76 @@ class Model(CloneObserver, GraphRunner, SectionRunner, keras.Model):
         self._replan()
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "recomputation_levels": self._levels,
-            "scan_layers": self._scan_layers,
-        }
+        return {**super().get_config(), **self._saved_options()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Model:
-        config = dict(config)
-        levels, scan = config.pop("recomputation_levels", 1), config.pop("scan_layers", False)
-        model = super().from_config(config, custom_objects=custom_objects)
-        model.recomputation_levels = levels
-        if scan != model.scan_layers:
-            model.scan_layers = scan
+        config, saved = dict(config), {}
+        for name in _SAVED:
+            if name in config:
+                saved[name] = config.pop(name)
+        model = without_inserted(super().from_config(config, custom_objects=custom_objects))
+        model._take_saved_options(**saved)
         return model
 
+    def _saved_options(self) -> dict[str, Any]:
+        """Return what the model holds beside its graph, as it is saved."""
+        ours = {"recomputation_levels": self._levels, "scan_layers": self._scan_layers}
+        return {**ours, **as_rounds(self._placement)}
+
+    def _take_saved_options(
+        self,
+        recomputation_levels: int = 1,
+        scan_layers: bool = False,
+        is_open: bool = False,
+        checkpoints: Sequence[Sequence[int]] = (),
+    ) -> None:
+        if checkpoints:
+            self._place_checkpoints(placement_of_rounds(is_open, checkpoints))
+        if recomputation_levels != self._levels:
+            self.recomputation_levels = recomputation_levels
+        if scan_layers != self._scan_layers:
+            self.scan_layers = scan_layers
+
     @property
-    def _graph_to_cut(self) -> Graph:
-        """What is cut into sections."""
-        return read_graph(self)
+    def plan(self) -> Any:
+        """What the training pass runs: the layers of each section and the sections of each loop."""
+        # Layers that were equal but for their weights may not be so any more.
+        if self._scan_layers and self._planned_for != self._layers_version():
+            self._make_plans()
+        return self._plan
+
+    def _plan_for(self, training: Any) -> Any:
+        """Return the plan of a call with ``training``: without, layers have what Keras noted."""
+        plan = self.plan
+        if training is not None:
+            return plan
+        if self._plan_as_noted is None:
+            graph = self._placement.graph_of(self)
+            noted = as_noted(graph)
+            self._plan_as_noted = plan if noted is graph else self._plan_of(noted)
+        return self._plan_as_noted
+
+    def _replan(self) -> None:
+        self._prepare_runs()
+        self._make_plans()
+        self.train_function = None
+
+    def _make_plans(self) -> None:
+        self._planned_for, self._plan_as_noted = self._layers_version(), None
+        self._plan = self._make_plan()
 
     def _make_plan(self) -> Any:
-        graph = self._graph_to_cut
+        graph = self._placement.graph_of(self)
         plan = self._plan_of(graph)
         marks = checkpoints_in(graph.calls)
         if marks and not plan.recomputes:
             warnings.warn(
-                f"none of the {len(marks)} RecomputationCheckpoint layers of {self.name!r} saves "
+                f"none of the {len(marks)} {named_checkpoints(marks)} of {self.name!r} saves "
                 "memory. A checkpoint needs layers before it to recompute, and layers after it "
                 "whose backward pass runs first",
                 RecomputeWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return plan
 
@@ -161,22 +233,33 @@ class Model(CloneObserver, GraphRunner, SectionRunner, keras.Model):
         """
         flat = keras.tree.flatten(inputs)
         if self._is_recomputed(flat):
-            return keras.tree.pack_sequence_as(self.output, self._run_sections(flat))
+            results = self._run_sections(self._plan_for(current_training()), flat)
+            return keras.tree.pack_sequence_as(self.output, results)
         with obey_checkpoints():
-            outputs = plain()
-        for output in keras.tree.flatten(outputs):
-            # keras.models.clone_model constructs the clone on these
-            if isinstance(output, keras.KerasTensor):
-                setattr(output, _OPTIONS, (self._levels, self._scan_layers))
-        return outputs
+            return plain()
 
     def note_clones(self, replacements: dict[Any, Any], outputs: Any) -> None:
-        """Warn where Keras makes the clone of another class, which ignores checkpoints."""
+        """Note what a clone takes over. Warn where Keras makes it of another class."""
         is_symbolic = isinstance(keras.tree.flatten(outputs)[0], keras.KerasTensor)
-        if is_symbolic and is_cloned(replacements) and not functional_like_constructor(type(self)):
+        if not is_symbolic or not layers_for_layers(replacements):
+            return
+        count = len(call_nodes(self))
+        leave_note(outputs, _RUN, (count, self._levels, self._scan_layers, self._placement))
+        if is_cloned(replacements) and not functional_like_constructor(type(self)):
             warn_user(
                 f"keras.models.clone_model makes a plain functional model of {self.name!r}, "
                 f"because the constructor of {type(self).__name__} is its own: the clone "
                 "recomputes nothing. Make it recompute by keras_recompute.Model(clone.input, "
                 "clone.output)"
             )
+
+
+def placement_of(functional: keras.Model) -> CheckpointPlacement:
+    """Return where the checkpoints of a functional model are that are no layers."""
+    return functional._placement if isinstance(functional, Model) else CheckpointPlacement()
+
+
+def named_checkpoints(marks: Sequence[Call]) -> str:
+    """Return what messages call the checkpoints ``marks``, as the user made them."""
+    are_layers = all(call.is_checkpoint_layer for call in marks)
+    return "RecomputationCheckpoint layers" if are_layers else "checkpoints"

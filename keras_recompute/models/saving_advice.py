@@ -13,7 +13,6 @@ from ..engine import Partition, saves_memory, target_now
 from ..engine.policies import save_everything
 from ..sizes import format_bytes
 from ..user_code import warn_user
-from .call_graph import checkpoints_in
 from .execution import ExecutionPlan
 from .partition_cache import PartitionCache
 from .saving_estimate import bytes_of_variables, estimate_saving, handed_on_bytes
@@ -42,7 +41,7 @@ def warn_without_savings(model: keras.Model, plan: ExecutionPlan, traced: Partit
         _warn_of_weights(model, traced)
         return True
     calls = plan.graph.calls
-    layers = len(calls) - len(checkpoints_in(calls))
+    layers = sum(not call.is_checkpoint_layer for call in calls)
     # About the root of the number of layers takes the least memory (Chen et al. 2016, 4.1).
     spacing = max(2, round(layers**0.5))
     warn_user(

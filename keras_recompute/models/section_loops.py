@@ -22,7 +22,6 @@ import keras
 import tensorflow as tf
 
 from ..engine.scan import Carry, Constant, FinalOutput, Request, Role, Scanned, StackedOutput
-from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..layers.time_slice import TimeSlice
 from .call_graph import Call, Graph, Key, Ref, keys_made, keys_read, operations_of
 from .fingerprint import Fingerprint, Fingerprints, Level, calls_key, same_object
@@ -103,9 +102,9 @@ class _SectionPattern:
         for call in section.calls:
             if isinstance(call.operation, TimeSlice) and call.inputs[0] in section.inputs:
                 slices[call.outputs[0]] = call
-            elif isinstance(call.operation, RecomputationCheckpoint):
-                # A checkpoint passes values on. It ends all sections but the last, which is no
-                # less equal for that.
+            elif call.is_checkpoint_layer:
+                # It passes values on. It ends all sections but the last, which is no less equal for
+                # that.
                 self.passed_on.update(zip(call.outputs, call.inputs))
             else:
                 calls.append(call)

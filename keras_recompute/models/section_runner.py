@@ -1,11 +1,11 @@
 """The class that runs the sections of a ``Model``, for the backend that Keras runs on.
 
-The interface of a ``SectionRunner``: ``plan`` is what the training pass runs. ``_start`` prepares
-the runs of a model that has its graph, and ``_replan`` makes its plan again. ``_prepared`` returns
+The interface of a ``SectionRunner``: ``_plan_of`` makes the plan of a graph, and depends on what
+``_layers_version`` counts. ``_prepare_runs`` prepares the runs of a new plan. ``_prepared`` returns
 the model's ``call`` as it is to be called. ``_is_recomputed`` says whether a call on flat inputs
-goes by sections, and ``_run_sections`` does that. ``TrainedModel`` is a base class of all models
-that recompute, those of ``checkpointed(layers=)`` too: ``recomputed_call`` makes the calls of their
-layers, and ``recomputes_itself`` says of a layer that it needs none.
+goes by sections, and ``_run_sections`` runs those of a plan. ``TrainedModel`` is a base class of
+all models that recompute, those of ``checkpointed(layers=)`` too: ``recomputed_call`` makes the
+calls of their layers, and ``recomputes_itself`` says of a layer that it needs none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cuts a model at its RecomputationCheckpoint layers.
+"""Cuts a model at its checkpoints: outputs of marked calls, and RecomputationCheckpoint layers.
 
 Checkpoints are taken in running order. A call belongs to the section of the first checkpoint that
 it leads to. Calls that lead to none come after the last one (but see ``Call.stays_with_producer``).
@@ -114,7 +114,7 @@ def _split(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call]
                 behind.append(call)
         remaining = behind
         # A checkpoint on the inputs of the stage has nothing in front of it to recompute.
-        yield group, len(group) > 1
+        yield group, not all(call.is_checkpoint_layer for call in group)
         kept.update(checkpoint.outputs)
     if is_last or not checkpoints:
         yield remaining, not is_last

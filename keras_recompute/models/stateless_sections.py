@@ -24,7 +24,7 @@ from ..keras_backend.gradient_demand import gradient_may_be_asked
 from ..op_names import backward_scope, forward_scope
 from ..seams.keras.call_context import autocast_dtype, autocast_to, current_training, pass_training
 from ..seams.keras.layers import add_losses, layers_in, variables_of
-from .call_graph import Graph, as_noted, operations_of
+from .call_graph import Graph, checkpoints_in, operations_of
 from .masks_and_losses import append_masks, attach_masks, detach_losses
 from .sections import Section, split_at_checkpoints
 from .timestep_concat import commute_concat
@@ -57,6 +57,11 @@ class SectionPlan:
         return cls(graph, split_at_checkpoints(graph))
 
     @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """Names of the layers behind which checkpoints stand, and of the checkpoint layers."""
+        return tuple(call.operation.name for call in checkpoints_in(self.graph.calls))
+
+    @property
     def recomputes(self) -> bool:
         """Whether anything is recomputed at all."""
         return any(section.recomputed for section in self.steps)
@@ -86,32 +91,16 @@ class TrainedModel:
 class SectionRunner(TrainedModel):
     """A base class of ``Model``, before the model's class: it runs the sections of the graph."""
 
-    _plan: SectionPlan | None = None
-    _plan_as_noted: SectionPlan | None = None  # of calls without ``training``
+    _plan: SectionPlan | None
 
-    @property
-    def _graph_to_cut(self) -> Graph:
-        """What is cut into sections."""
-        raise NotImplementedError
-
-    def _start(self) -> None:
+    def _prepare_runs(self) -> None:
         """Prepare nothing: no compiled program is kept between calls."""
 
-    def _replan(self) -> None:
-        self._plan, self._plan_as_noted = self._make_plan(), None
-        self.train_function = None
-
-    @property
-    def plan(self) -> SectionPlan:
-        """What the training pass runs: the layers of each section."""
-        assert self._plan is not None  # made when the model is
-        return self._plan
+    def _layers_version(self) -> None:
+        """Return nothing: no plan depends on attributes of layers."""
 
     def _plan_of(self, graph: Graph) -> SectionPlan:
         return SectionPlan.of(graph)
-
-    def _make_plan(self) -> SectionPlan:
-        raise NotImplementedError
 
     def _prepared(self, call: Callable[..., Any]) -> Callable[..., Any]:
         return call
@@ -120,15 +109,13 @@ class SectionRunner(TrainedModel):
         """Whether the call on the inputs ``flat`` goes by sections."""
         if self._plan is None or self._plan.is_plain or not gradient_may_be_asked():
             return False
+        # Keras runs other operations then: clones of the layers, or what finds their shapes.
+        if any(isinstance(value, keras.KerasTensor) for value in flat):
+            return False
         weights = values_of(self.trainable_variables)  # type: ignore[attr-defined]
         return remat.may_be_differentiated([*flat, *weights])
 
-    def _run_sections(self, flat: Arrays) -> list[Any]:
-        plan, training = self.plan, current_training()
-        if training is None:
-            if self._plan_as_noted is None:
-                self._plan_as_noted = self._plan_of(as_noted(self._graph_to_cut))
-            plan = self._plan_as_noted
+    def _run_sections(self, plan: SectionPlan, flat: Arrays) -> list[Any]:
         values = dict(zip(plan.graph.inputs, flat))
         for name, section in plan.named_steps:
             if section.recomputed:

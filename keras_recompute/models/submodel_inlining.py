@@ -1,4 +1,4 @@
-"""Inlines submodels and inserts checkpoints in the graph of a model, without calling any layer.
+"""Inlines submodels in the graph of a model, without calling any layer.
 
 A model inside a model is one call of the graph, and a checkpoint behind it would replay all of it
 at once. Inlined, its layers stand in the graph as if they had been written there. A classifier on a
@@ -7,13 +7,11 @@ backbone is then a chain like the backbone.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
 
-from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..seams.keras.graph import Functional, flat_inputs, nodes_of
 from ..seams.keras.graph import runs_plain_graph as runs_keras_graph
 from ..seams.keras.layers import is_in_remat_scope, mask_of
@@ -22,7 +20,7 @@ from .call_graph import Call, Graph, InitialState, Key, Ref, read_graph
 # Models that run the graph, by sections.
 _OF_OURS = (
     f"{__package__}.model",
-    f"{__package__}.checkpoint_placement",
+    f"{__package__}.placed_model",
 )
 
 
@@ -125,32 +123,6 @@ def inlined_calls(
             inlined = replace(inlined, training=call.training)
         calls.append(inlined)
     return calls, {renamed(key): rank for key, rank in inside.ranks.items()}
-
-
-def insert_checkpoints(graph: Graph, positions: Collection[int]) -> Graph:
-    """Return ``graph`` with checkpoints after the calls at ``positions``, counted from 0."""
-    calls: list[Call] = []
-    kept: dict[Key, Key] = {}
-    ranks = dict(graph.ranks)
-
-    def renamed(key: Key) -> Key:
-        return kept.get(key, key)
-
-    for number, call in enumerate(graph.calls):
-        inputs = tuple(map(renamed, call.inputs))
-        calls.append(replace(call, inputs=inputs, **_filled(call, renamed)))
-        if number in positions:
-            outputs = tuple(("kept", key) for key in call.outputs)
-            name = f"{call.operation.name}_checkpoint"
-            mark = RecomputationCheckpoint(was_inserted=True, name=name)
-            refs = list(map(Ref, call.outputs))
-            calls.append(Call(mark, (refs,), {}, call.outputs, outputs))
-            # Calls behind the checkpoint read what it hands on.
-            for before, after in zip(call.outputs, outputs):
-                kept[before] = after
-                ranks[after] = graph.ranks.get(before, 0)
-    outputs = tuple(map(renamed, graph.outputs))
-    return replace(graph, outputs=outputs, calls=tuple(calls), ranks=ranks)
 
 
 def _is_inlined(call: Call, masked: set[Key]) -> bool:

@@ -15,7 +15,7 @@ from ..seams.keras.call_context import current_training
 from ..seams.keras.graph import tracked_layers
 from ..seams.keras.layers import backend_variable
 from ..seams.tensorflow.gradients import has_tangents, is_recorded
-from .call_graph import Graph, as_noted
+from .call_graph import Graph
 from .execution import ExecutionPlan, execute
 from .fingerprint import Level
 from .masks_and_losses import append_masks
@@ -29,54 +29,21 @@ class SectionRunner(ReplicatedTraining):
 
     _levels: int
     _scan_layers: bool
-    _plan_as_noted: ExecutionPlan | None = None
-    # Whether it is known, and was said, if no section saves memory.
-    _is_advised = False
-    # The number of the layers' attributes; before there are plans, -1.
-    _planned_for = -1
+    _plan: ExecutionPlan | None
+    _is_advised: bool
+    plan: Any
 
-    @property
-    def _graph_to_cut(self) -> Graph:
-        """What is cut into sections."""
-        raise NotImplementedError
-
-    def _start(self) -> None:
+    def _prepare_runs(self) -> None:
         self._eager_partitions = ProgramCache()
         self._attributes = ObjectState(tuple(tracked_layers(self)))
         self.adopt_weights_strategy()
 
-    def _replan(self) -> None:
-        self._planned_for, self._plan = self._attributes.version(), self._make_plan()
-        self._plan_as_noted = None
-        self._eager_partitions = ProgramCache()
-        self.train_function = None
-
-    @property
-    def plan(self) -> ExecutionPlan:
-        """What the training pass runs: the layers of each section and the sections of each loop."""
-        # Layers that were equal but for their weights may not be so any more.
-        if self._scan_layers and self._planned_for != self._attributes.version():
-            self._planned_for, self._plan = self._attributes.version(), self._make_plan()
-            self._plan_as_noted = None
-        return self._plan
-
-    def _plan_for(self, training: Any) -> ExecutionPlan:
-        """Return the plan of a call with ``training``: without, layers have what Keras noted."""
-        plan = self.plan
-        if training is not None:
-            return plan
-        if self._plan_as_noted is None:
-            graph = self._graph_to_cut
-            noted = as_noted(graph)
-            self._plan_as_noted = plan if noted is graph else self._plan_of(noted)
-        return self._plan_as_noted
+    def _layers_version(self) -> int:
+        return self._attributes.version()
 
     def _plan_of(self, graph: Graph) -> ExecutionPlan:
         level = Level.SAME_STRUCTURE if self._scan_layers else Level.SAME_VARIABLES
         return ExecutionPlan.of(graph, self._levels, level=level)
-
-    def _make_plan(self) -> ExecutionPlan:
-        raise NotImplementedError
 
     def _prepared(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return the model's ``call`` with the passes that loops around it need."""
@@ -86,10 +53,7 @@ class SectionRunner(ReplicatedTraining):
         """Whether the call on the inputs ``flat`` goes by sections. Warns where it cannot."""
         if not all(isinstance(value, tf.Tensor) for value in flat):
             return False
-        # An object of a derived class may know no plan.
-        if self._planned_for < 0:
-            return False
-        if self.plan.is_plain or not gradient_may_be_asked():
+        if self._plan is None or self.plan.is_plain or not gradient_may_be_asked():
             return False
         if in_vectorized_map():
             warn_vectorized(f"the model {self.name!r}")
@@ -98,8 +62,7 @@ class SectionRunner(ReplicatedTraining):
             [*flat, *(backend_variable(v).handle for v in self.trainable_variables)]
         )
 
-    def _run_sections(self, flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        plan = self._plan_for(current_training())
+    def _run_sections(self, plan: ExecutionPlan, flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         if tf.executing_eagerly():
             return self._run_sections_eagerly(plan, flat)
         partitions = PartitionCache()

@@ -51,6 +51,7 @@ def commute_concat(graph: Graph) -> Graph:
             tuple(keys),
             reader.outputs,
             concatenation.stage,
+            is_marked=reader.is_marked,
         )
         calls.remove(reader)
         calls[position : position + 1] = [*pieces, joined]
@@ -67,6 +68,7 @@ def _joins_timesteps(call: Call, graph: Graph) -> bool:
         not isinstance(call.operation, keras.layers.Concatenate)
         or call.operation.axis != 1
         or len(call.inputs) < 2
+        or call.is_marked  # the whole value is to be kept
     ):
         return False
     return graph.ranks.get(call.outputs[0], 0) >= 3
@@ -109,4 +111,5 @@ def _on_piece(reader: Call, key: object, calls: list[Call]) -> Call:
         outputs=((key, reader.operation.name),),
         stage=stage,
         stays_with_producer=True,
+        is_marked=False,
     )

@@ -31,7 +31,7 @@ from .test_memory_plan import BATCH, LAYERS, WIDE, Block, dense, plan
             lambda: kr.checkpointed(dense(), every=2),
             {"batch_size": 4},
             InvalidArgumentError,
-            "has RecomputationCheckpoint",
+            "has checkpoints already",
         ),
     ],
 )

@@ -242,3 +242,15 @@ def test_tensorflow_is_not_loaded():
         model.compile("sgd", "mse")
         model.fit(X, Y, verbose=0)
     assert "tensorflow" not in sys.modules
+
+
+def test_copies_and_new_heads_keep_the_checkpoints():
+    ours = kr.checkpointed(mlp(), every=2)
+    assert len(ours.plan.checkpoints) > 1
+    assert not any(isinstance(layer, kr.RecomputationCheckpoint) for layer in ours.layers)
+    copies = kr.Model.from_config(ours.get_config()), keras.models.clone_model(ours)
+    for copy in copies:
+        assert not set(map(id, copy.variables)) & set(map(id, ours.variables))
+    for copy in (*copies, kr.Model(ours.input, L.Dense(1)(ours.output))):
+        assert len(copy.plan.checkpoints) == len(ours.plan.checkpoints)
+        assert sum(section.recomputed for section in copy.plan.steps) > 1

@@ -14,8 +14,8 @@ from typing import Any
 import keras
 
 from ...errors import UnsupportedError
-from ...layers.recomputation_checkpoint import RecomputationCheckpoint
 from ...models.call_graph import Call, Graph, Key, Ref, keys_read, read_graph
+from ...models.model import placement_of
 from ...models.submodel_inlining import (
     InputAdapter,
     can_inline,
@@ -55,6 +55,9 @@ def staged_graph(
         UnsupportedError: If a model that can only run as a whole is in several stages.
     """
     graph, nodes = read_graph(functional, stage_of), call_nodes(functional)
+    placement = placement_of(functional)
+    if not placement.is_open:
+        graph = placement.mark(graph)
     if stages is not None and len(stages) != len(nodes):
         raise ValueError(
             f"{len(stages)} pipeline stages were set in {functional.name!r}, which now has "
@@ -192,10 +195,7 @@ def _inside(
 
 def _matters(whole: Call, inside: Graph) -> bool:
     """Return whether a call must be inlined: for its stages, or for its checkpoints."""
-    return any(
-        c.stage != whole.stage or isinstance(c.operation, RecomputationCheckpoint)
-        for c in inside.calls
-    )
+    return any(c.stage != whole.stage or c.ends_section for c in inside.calls)
 
 
 def _in_one_stage(whole: Call, inside: Graph) -> Call:

@@ -11,7 +11,7 @@ import keras
 from keras.src.models.model import inject_functional_model_class
 from keras.src.ops.node import Node
 
-from .graph import Functional
+from .graph import OBSERVED_METHOD, Functional
 from .layers import TRAINING_STATE
 
 # Attributes that Keras's own constructors set, and that a copy takes over as they are.
@@ -92,20 +92,26 @@ def _noting(plain_init: Any, note: Callable[[Any], None]) -> Any:
     return init
 
 
-def copy_without_constructor(model: keras.Model, new_class: Any, *, without: str) -> Any:
+def copy_without_constructor(
+    model: keras.Model, new_class: Any, *, without: str, outputs: Any = None
+) -> Any:
     """Return a ``new_class`` model with the graph, layers, weights and attributes of ``model``.
 
     The constructor of the model's class does not run. Attributes whose names begin with ``without``
-    are not copied. The result is ready to compile.
+    are not copied. The graph is another one where ``outputs`` on the model's inputs are given. The
+    result is ready to compile.
     """
+    if isinstance(model, Functional):
+        derive_from_functional(new_class)
     new = new_class.__new__(new_class)
     if isinstance(model, Functional):
-        Functional.__init__(new, model.input, model.output, name=model.name)
+        ends = model.output if outputs is None else outputs
+        Functional.__init__(new, model.input, ends, name=model.name)
     else:
         keras.Model.__init__(new, name=model.name)
     # On PyTorch layers are modules, which keep layers in their attributes apart.
     attributes = {**vars(model), **vars(model).get("_modules", {})}
-    known = {*vars(new), *vars(new).get("_modules", {}), *TRAINING_STATE}
+    known = {*vars(new), *vars(new).get("_modules", {}), *TRAINING_STATE, OBSERVED_METHOD}
     for name, value in attributes.items():
         if name not in known and not name.startswith(without):
             setattr(new, name, value)

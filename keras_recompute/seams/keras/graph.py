@@ -26,6 +26,10 @@ GRAPH_OF_MODEL = frozenset(
 )  # fmt: skip
 
 
+# The method that ``observe_runs`` replaces in an object.
+OBSERVED_METHOD = "_standardize_inputs"
+
+
 def nodes_of(model: keras.Model) -> list[Any]:
     """Return the nodes of a functional ``model`` in running order, its inputs included."""
     return [
@@ -65,15 +69,12 @@ def flat_inputs(model: keras.Model, inputs: Any) -> list[Any]:
     return list(model._standardize_inputs(inputs))
 
 
-def run_graph(model: keras.Model, inputs: Any, call: Callable[..., Any]) -> Any:
-    """Run a functional ``model`` by ``call(operation, *args, **kwargs)`` for each of its nodes."""
+def run_graph(model: keras.Model, inputs: Any, call: Callable[..., Any] | None = None) -> Any:
+    """Run a functional ``model``: ``call(operation, *args, **kwargs)`` for each of its nodes.
+
+    Without ``call`` the operations are called as they are.
+    """
     return model._run_through_graph(inputs, operation_fn=lambda operation: operation, call_fn=call)
-
-
-def set_operation_order(model: keras.Model, operations: Sequence[Any]) -> None:
-    """Make a functional ``model`` list layers and weights in the order of ``operations``."""
-    model._operations = list(operations)
-    model._layers = model.layers
 
 
 def tracked_layers(model: keras.Model) -> list[Any]:
@@ -99,13 +100,13 @@ def observe_new_models(note: Callable[[Any], None]) -> None:
 
 def observe_runs(model: Any, note: Callable[[], None]) -> None:
     """Call ``note`` whenever the functional ``model`` runs its graph, also inside another model."""
-    plain = model._standardize_inputs
+    plain = getattr(model, OBSERVED_METHOD)
 
     def standardize_inputs(inputs: Any) -> Any:
         note()
         return plain(inputs)
 
-    model._standardize_inputs = standardize_inputs
+    setattr(model, OBSERVED_METHOD, standardize_inputs)
 
 
 class GraphRunner:
@@ -131,7 +132,6 @@ class CloneObserver:
 
     def note_clones(self, replacements: dict[Any, Any], outputs: Any) -> None:
         """Record the clone of each operation, by ``replacements``, and the clone's outputs."""
-        raise NotImplementedError
 
     def _run_through_graph(
         self, inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None
