@@ -26,6 +26,7 @@ from lstm_example.model_builder import ModelBuilder  # noqa: E402
 from lstm_example.progress import Progress  # noqa: E402
 from lstm_example.run_record import RunRecord  # noqa: E402
 from lstm_example.sequence_plans import SequencePlan, named_plans, plans_for  # noqa: E402
+from lstm_example.worker_processes import WorkerShare  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "predictions.json"
 FIGURE = ROOT / "static" / "LSTM_levels.png"
@@ -68,9 +69,9 @@ def compiled(options, plan):
     """Return the bytes of ``plan`` as predicted and as compiled."""
     builder = ModelBuilder(
         load_runtime(options.target),
-        RunRecord(options),
+        RunRecord(WorkerShare(options)),
         recompute_lstm.build_model,
-        say=Progress(quiet=True).say,
+        Progress(quiet=True).say,
     )
     return predicted_bytes(options, plan), builder.compile(plan).peak_bytes
 

@@ -39,7 +39,7 @@ def figures_of(record: RunRecord) -> dict[str, Any]:
         "saved": record.saved and str(record.saved.path),
         "capacity_bytes": capacity_of(options)[0],
         "device": options.device,
-        "workers": record.workers,
+        "workers": record.share.workers,
     }
     if plan:
         found.update(asdict(plan), parameters=record.parameters)

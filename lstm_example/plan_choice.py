@@ -28,14 +28,15 @@ class Choice:
     chosen: SequencePlan | None = None
     smallest_budget_bytes: int | None = None  # that would do, where no plan fits
 
-    def choose(self, needed_bytes: Callable[[SequencePlan], int]) -> None:
-        """Compile plans until one needs at most the budget: the fastest, and the last one compiled.
+    def choose(self, needed_bytes: Callable[[SequencePlan], int]) -> SequencePlan:
+        """Compile plans until one needs at most the budget, and return it: the fastest that does.
 
-        ``needed_bytes`` compiles a plan and returns its always-live and reserved bytes. Raises
-        InvalidArgumentError with the smallest budget that a plan fits, if none fits this one.
+        It is the last one that is compiled. ``needed_bytes`` compiles a plan and returns its
+        always-live and reserved bytes. Raises InvalidArgumentError with the smallest budget that a
+        plan fits, if none fits this one.
         """
         try:
-            self.chosen = cheapest_within_budget(
+            self.chosen = chosen = cheapest_within_budget(
                 list(self.predicted),
                 budget_bytes=self.budget_bytes,
                 predicted_bytes=self.predicted.__getitem__,
@@ -50,6 +51,7 @@ class Choice:
                 f"--memory-budget {format_bytes(self.budget_bytes)}: no plan fits. The smallest "
                 f"budget that suffices is {smallest} bytes ({format_bytes(smallest)}), for {least}"
             ) from None
+        return chosen
 
     @property
     def why(self) -> str:

@@ -22,6 +22,7 @@ from .run_record import RunRecord
 from .sequence_plans import SequencePlan, named_plans
 from .sweep_report import SweepRow, sweep_table, write_sweep
 from .training import fit
+from .worker_processes import WorkerShare
 
 
 class Sweep:
@@ -54,17 +55,11 @@ class Sweep:
 
     def _row(self, tf: Any, plan: SequencePlan, text: Text | None) -> SweepRow:
         # A record of its own, so that no plan inherits the state of another.
-        record = RunRecord(replace(self.options, quiet=True))
+        record = RunRecord(WorkerShare(self.options))
         builder = self._builder(tf, record)
         peak, needed = peak_and_needed_bytes(self.options, partial(builder.compile, plan))
         if not self.options.compile_only:
-            fit(
-                builder.built,
-                record,
-                requested=record.options,
-                text=text,
-                progress=self.progress,
-            )
+            fit(builder, record, text, self.progress)
         self.updates += record.updates
         return SweepRow(
             plan=str(plan),
@@ -79,14 +74,14 @@ class Sweep:
         )
 
     def _builder(self, tf: Any, record: RunRecord) -> ModelBuilder:
-        return ModelBuilder(tf, record, self._build_model, say=self.progress.say)
+        return ModelBuilder(tf, record, self._build_model, self.progress.say)
 
     def _largest_batch(self, tf: Any, plan: SequencePlan) -> int:
         """Return the largest batch of ``plan`` that fits, proven by compiling it and one more."""
 
         def needed_bytes(batch_size: int) -> int:
-            options = replace(self.options, quiet=True, batch_size=batch_size)
-            builder = self._builder(tf, RunRecord(options))
+            options = replace(self.options, batch_size=batch_size)
+            builder = self._builder(tf, RunRecord(WorkerShare(options)))
             return bytes_needed(self.options, partial(builder.compile, plan))
 
         return largest_within_budget(

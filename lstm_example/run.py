@@ -87,9 +87,9 @@ def _carry_out(
                 raise SystemExit(
                     start_workers(script, sys.argv[1:] if argv is None else argv, options)
                 )
-            with join_cluster(options, text) as share, _saves_in(options, share):
+            with join_cluster(options, text) as share, _saves_in(share):
                 if options.sweep is None:
-                    task = TrainingRun(options, build_model, share, resumed=resumed)
+                    task = TrainingRun(share, build_model, resumed=resumed)
                 else:
                     task = Sweep(options, build_model)
                 _train(task, text, output)
@@ -112,8 +112,9 @@ def _carry_out(
     return task, failures
 
 
-def _saves_in(options: Options, share: WorkerShare) -> ContextManager[Any]:
-    return nullcontext() if options.save is None or share.number else hold_folder(options.save)
+def _saves_in(share: WorkerShare) -> ContextManager[Any]:
+    folder = share.requested.save
+    return nullcontext() if folder is None or share.number else hold_folder(folder)
 
 
 def _check_and_find_text(options: Options) -> Text | None:

@@ -16,6 +16,7 @@ from .arguments import Options
 from .plan_choice import Choice
 from .saves import Save
 from .sequence_plans import SequencePlan
+from .worker_processes import WorkerShare
 
 SAVED = ("losses", "gradient_norms", "validation", "trained_seconds", "versions")
 
@@ -30,14 +31,13 @@ class MeasuredMemory:
 
 @dataclass
 class RunRecord:
-    """The figures of a run. The thread that trains writes them, and the main thread reports them.
+    """The figures of one worker's run. The thread that trains writes them, the main one reports.
 
     ``losses``, ``gradient_norms`` and ``trained_seconds`` include those of earlier runs that this
     one goes on from, ``seconds`` are per step of each update of this run.
     """
 
-    options: Options
-    workers: int = 1
+    share: WorkerShare
     resumed: Save | None = None  # what the run goes on from
     saved: Save | None = None  # its last save
     versions: dict[str, str] = field(default_factory=lambda: {"python": platform.python_version()})
@@ -52,8 +52,10 @@ class RunRecord:
     seconds: list[float] = field(default_factory=list)
     measured: MeasuredMemory | None = None
     completed: bool = False
+    options: Options = field(init=False)  # of this worker
 
     def __post_init__(self) -> None:
+        self.options = self.share.options()
         if self.resumed:
             self.saved, state = self.resumed, self.resumed.state
             self.losses, self.gradient_norms = list(state["losses"]), list(state["gradient_norms"])

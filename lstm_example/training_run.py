@@ -10,7 +10,6 @@ from typing import Any
 
 from keras_recompute.report.output import print_error
 
-from .arguments import Options
 from .data import Text
 from .graphcore_runtime import load_runtime, request_reports
 from .json_file import figures_of
@@ -22,25 +21,19 @@ from .resumption import check_versions
 from .run_record import RunRecord
 from .run_report import print_run
 from .saves import Save
-from .sequence_plans import named_plans
+from .sequence_plans import SequencePlan, named_plans
 from .training import fit
-from .worker_processes import ALONE, WorkerShare
+from .worker_processes import WorkerShare
 
 
 class TrainingRun:
     """A run of one plan, in one process."""
 
     def __init__(
-        self,
-        options: Options,
-        build_model: BuildModel,
-        share: WorkerShare = ALONE,
-        *,
-        resumed: Save | None = None,
+        self, share: WorkerShare, build_model: BuildModel, *, resumed: Save | None = None
     ) -> None:
-        self._requested, self.options = options, share.options(options)
-        self._build_model, self._share = build_model, share
-        self.record = RunRecord(self.options, share.workers, resumed)
+        self.record, self._build_model = RunRecord(share, resumed), build_model
+        self.options = self.record.options
         self.progress = Progress(quiet=self.options.quiet)
 
     def train(self, text: Text | None) -> None:
@@ -52,45 +45,34 @@ class TrainingRun:
         record.versions.update(tensorflow=tf.__version__, keras=tf.keras.__version__)
         if record.resumed:
             check_versions(record.resumed, record.versions)
-        builder = ModelBuilder(
-            tf,
-            record,
-            self._build_model,
-            workers=self._share.strategy,
-            say=self.progress.say,
-        )
-        self._build_plan(builder)
-        for warning in builder.built.plan.warnings(options.seq_len):
+        builder = ModelBuilder(tf, record, self._build_model, self.progress.say)
+        plan = self._build_plan(builder)
+        for warning in plan.warnings(options.seq_len):
             print_error(f"warning: {warning}")
         if not options.compile_only:
-            fit(
-                builder.built,
-                record,
-                requested=self._requested,
-                share=self._share,
-                text=text,
-                progress=self.progress,
-            )
+            fit(builder, record, text, self.progress)
             if poplar:
                 record.program = poplar.read()
         record.completed = True
 
-    def _build_plan(self, builder: ModelBuilder) -> None:
+    def _build_plan(self, builder: ModelBuilder) -> SequencePlan:
         """Build the model of the plan, which is chosen if asked to; compile it for XLA."""
         options = self.options
         if options.checkpoints is None:
             choice = choice_for(options)
             try:
                 # The plan that is chosen is the one that is built last.
-                choice.choose(lambda plan: bytes_needed(options, lambda: builder.compile(plan)))
+                return choice.choose(
+                    lambda plan: bytes_needed(options, lambda: builder.compile(plan))
+                )
             finally:
                 self.record.choice = choice
+        (plan,) = named_plans(options)
+        if options.target == "xla":
+            builder.compile(plan)
         else:
-            (plan,) = named_plans(options)
-            if options.target == "xla":
-                builder.compile(plan)
-            else:
-                builder.build(plan)
+            builder.build(plan)
+        return plan
 
     @property
     def updates(self) -> int:
@@ -103,7 +85,7 @@ class TrainingRun:
         Raises ReportError where it cannot be written.
         """
         # Of several workers, the first one reports.
-        if self._share.number == 0:
+        if self.record.share.number == 0:
             print_run(self.record)
 
     def fields(self) -> dict[str, Any]:

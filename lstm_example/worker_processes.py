@@ -37,27 +37,26 @@ _SAYING_SECONDS = 20  # from noticing a lost worker to the end of the process th
 class WorkerShare:
     """The part of a run that one worker computes: each n-th microbatch, counted from its number."""
 
-    strategy: Any  # None where there is one process
+    requested: Options  # of all processes together
+    strategy: Any = None  # None where there is one process
     number: int = 0
     workers: int = 1
 
-    def options(self, options: Options) -> Options:
+    def options(self) -> Options:
         """Return the options of this process, with its share of the microbatches."""
+        requested = self.requested
         own = replace(
-            options,
-            gradient_accumulation=options.gradient_accumulation // self.workers,
-            steps_per_epoch=options.steps_per_epoch // self.workers,
+            requested,
+            gradient_accumulation=requested.gradient_accumulation // self.workers,
+            steps_per_epoch=requested.steps_per_epoch // self.workers,
         )
-        return (
-            own if self.number == 0 else replace(own, report=None, json=None, log=None, quiet=True)
-        )
+        if self.number:  # the first one reports
+            own = replace(own, report=None, json=None, log=None, quiet=True)
+        return own
 
     def data(self, dataset: Any) -> Any:
         """Return the microbatches of this process, dealt in turn."""
         return dataset.shard(self.workers, self.number) if self.workers > 1 else dataset
-
-
-ALONE = WorkerShare(None)
 
 
 @contextlib.contextmanager
@@ -68,7 +67,7 @@ def join_cluster(options: Options, text: Text | None) -> Iterator[WorkerShare]:
     ClusterError if a worker does not come, was started differently, or is lost.
     """
     if not options.distribute:
-        yield ALONE
+        yield WorkerShare(options)
         return
     from keras_recompute.distribute import join
 
@@ -84,7 +83,7 @@ def join_cluster(options: Options, text: Text | None) -> Iterator[WorkerShare]:
         wait_seconds=options.wait_seconds,
         heartbeat_seconds=options.heartbeat_seconds,
     ) as strategy:
-        yield WorkerShare(strategy, cluster.number, workers)
+        yield WorkerShare(options, strategy, cluster.number, workers)
 
 
 def writes_files(options: Options) -> bool:

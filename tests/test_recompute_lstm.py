@@ -17,6 +17,7 @@ from lstm_example.program_needs import needed_bytes
 from lstm_example.progress import Progress
 from lstm_example.run_record import RunRecord
 from lstm_example.sequence_plans import SequencePlan, named_plans, plans_for
+from lstm_example.worker_processes import WorkerShare
 
 ROOT = Path(__file__).parent.parent
 MIB = 2**20
@@ -136,9 +137,9 @@ def compiled(*arguments):
     arguments = parse_arguments(
         ["--data", "constant", "--quiet", *arguments], recompute_lstm.__doc__
     )
-    record = RunRecord(arguments)
+    record = RunRecord(WorkerShare(arguments))
     say = Progress(quiet=True).say
-    builder = ModelBuilder(load_runtime("xla"), record, recompute_lstm.build_model, say=say)
+    builder = ModelBuilder(load_runtime("xla"), record, recompute_lstm.build_model, say)
     try:
         builder.compile(*named_plans(arguments))
     finally:

@@ -9,12 +9,14 @@ from lstm_example.arguments import parse_arguments
 from lstm_example.json_file import figures_of
 from lstm_example.run_record import RunRecord
 from lstm_example.saves import Save
+from lstm_example.worker_processes import WorkerShare
 
 OPTIONS = parse_arguments("--gradient-accumulation 2 --steps-per-epoch 10 --epochs 2".split(), "")
+SHARE = WorkerShare(OPTIONS)
 
 
 def test_the_first_update_compiles_and_is_not_timed():
-    record = RunRecord(OPTIONS)
+    record = RunRecord(SHARE)
     assert record.step_seconds is None
     record.add_update(loss=3.0, norm=1.0, elapsed_seconds=8.0)
     assert record.step_seconds == 8.0 / 2  # of two microbatches; the only one counts
@@ -26,7 +28,7 @@ def test_the_first_update_compiles_and_is_not_timed():
 
 
 def test_norms_that_are_unknown_once_are_unknown():
-    record = RunRecord(OPTIONS)
+    record = RunRecord(SHARE)
     record.add_update(loss=3.0, norm=None, elapsed_seconds=1.0)
     record.add_update(loss=2.0, norm=1.0, elapsed_seconds=1.0)
     assert record.gradient_norms is None
@@ -42,7 +44,7 @@ def test_a_run_that_goes_on_adds_to_the_figures_of_its_save():
         "trained_seconds": 5.0,
     }
     before = json.dumps(state)
-    record = RunRecord(OPTIONS, resumed=Save(Path("saves/update-00000002"), state))
+    record = RunRecord(SHARE, resumed=Save(Path("saves/update-00000002"), state))
     record.add_update(loss=2.0, norm=0.5, elapsed_seconds=1.0)
     figures = figures_of(record)
     assert figures["losses"] == [4.0, 3.0, 2.0]
@@ -57,7 +59,7 @@ def test_a_run_that_goes_on_adds_to_the_figures_of_its_save():
     [(4, [4, 8, 10]), (5, [5, 10]), (1, list(range(1, 11))), (99, [10])],
 )
 def test_what_is_due_every_few_updates_is_due_after_the_last_one_too(every, due):
-    record, found = RunRecord(OPTIONS), []
+    record, found = RunRecord(SHARE), []
     assert OPTIONS.updates == 10
     for _ in range(10):
         record.add_update(loss=1.0, norm=1.0, elapsed_seconds=1.0)
