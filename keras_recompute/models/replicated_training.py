@@ -129,7 +129,8 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
         if not _is_one_of_several():
             with ordered_updates():
                 return super().train_step(data)
-        trained: list[Any] = []  # variables, for each call of the optimizer
+        # The variables of each call of the optimizer. AutoGraph refuses annotated names here.
+        trained = list[Any]()
 
         def part(data: Any) -> Any:
             logs, gradients, variables = self._held_back(data)
@@ -158,8 +159,8 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
 
         That is the gradients and the variables of each call of the optimizer.
         """
-        unapplied: list[Any] = []
-        trained: list[Any] = []
+        # AutoGraph refuses annotated names here too.
+        unapplied, trained = list[Any](), list[Any]()
 
         def apply(gradients: Any, trainable_variables: Any = None) -> None:
             unapplied.append(list(gradients))

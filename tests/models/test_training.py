@@ -338,3 +338,9 @@ def test_an_optimizer_of_some_weights_is_left_to_the_train_step_of_the_user():
     model.fit(np.ones((2, 4)), np.ones((2, 1)), verbose=0)
     # The number of steps, the learning rate, and two momenta of a kernel and of a bias.
     assert len(model.optimizer.variables) == 2 + 2 * 2
+
+
+def test_autograph_converts_the_training_step():
+    """As in a ``tf.function`` of the user's own; where it cannot, it prints a warning."""
+    for step in (kr.Model.train_step, kr.Model._held_back):
+        assert tf.autograph.to_graph(step).__name__.endswith(step.__name__)
