@@ -1,5 +1,5 @@
 from . import compat, distribute, engine, errors, ipu, layers, liveness, models, planning, report
-from .engine import checkpoint_name, keep_scope, policies, recompute_scope, updates_in_backward
+from .engine import keep_scope, policies, recompute_scope, updates_in_backward
 from .engine.inspection import (
     forward_backward,
     print_forward_backward,
@@ -8,6 +8,7 @@ from .engine.inspection import (
     saved_residuals,
 )
 from .layers.attention import MultiHeadAttention
+from .layers.backend_checkpoint import checkpoint_name
 from .layers.checkpoint import checkpoint
 from .layers.recomputation_checkpoint import RecomputationCheckpoint
 from .layers.recurrent import GRU, LSTM

@@ -14,6 +14,7 @@ from typing import Any, Optional
 _ANY_BACKEND = (
     "layers.recomputation_checkpoint",
     "layers.time_slice",
+    "layers.checkpointed_layer",
     "models.model",
     "models.placed_model",
     "models.layer_remat",
@@ -21,7 +22,6 @@ _ANY_BACKEND = (
 _TENSORFLOW = (
     "layers.recurrent",
     "layers.attention",
-    "layers.checkpointed_layer",
 )
 _REGISTER = {
     "tensorflow": (*_ANY_BACKEND, *_TENSORFLOW),

@@ -38,6 +38,11 @@ def backward_scope(section: str) -> str:
     return f"recomputation.backward.{section}"
 
 
+def section_name(name: str) -> str:
+    """Return ``name`` in the characters that a name scope may have."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_.-") or "function"
+
+
 def update_scope() -> str:
     """Return the name scope of the optimiser step."""
     return "recomputation.update"

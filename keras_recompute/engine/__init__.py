@@ -29,8 +29,13 @@ from typing import Any as _Any
 
 import lazy_loader as _lazy
 
+from ..keras_backend import require as _require
+
 _load, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> _Any:
+    # The policies are those of every backend.
+    if name in __all__ and name != "policies":
+        _require("engine")
     return _load(name)

@@ -8,9 +8,12 @@ reads::
 
     checkpoint(block, policy=lambda value: value.op.type == "Conv2D")
 
-Two rules override every policy. The result of an operation that may not run twice is always saved
-(see ``purity``). So is a shape: it has a few bytes, and would otherwise cost the replay of its
-tensor.
+On JAX and PyTorch the policies of this module are translated into those of the backend, and other
+callables are given to ``jax.checkpoint`` or to PyTorch's selective checkpointing as they are.
+
+Two rules override every policy on TensorFlow. The result of an operation that may not run twice is
+always saved (see ``purity``). So is a shape: it has a few bytes, and would otherwise cost the
+replay of its tensor.
 """
 
 from __future__ import annotations
@@ -18,13 +21,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Union
-
-import tensorflow as tf
+from typing import TYPE_CHECKING, Union
 
 from ..errors import InvalidArgumentError
-from .graph.annotations import annotated_name, is_replay_source
-from .graph.op_sets import MATMULS
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 class Decision(IntEnum):
@@ -40,7 +42,8 @@ class Decision(IntEnum):
     SAVE = 2
 
 
-Policy = Callable[[tf.Tensor], Union[Decision, bool]]
+# Of one value on TensorFlow; JAX and PyTorch have policies of their own, of an operation.
+Policy = Callable[..., Union[Decision, bool]]
 
 
 def decide(policy: Policy, value: tf.Tensor) -> Decision:
@@ -99,6 +102,8 @@ class SaveReplaySources:
     """
 
     def __call__(self, value: tf.Tensor) -> bool:
+        from .graph.annotations import is_replay_source
+
         return is_replay_source(value)
 
 
@@ -121,6 +126,8 @@ class SaveMatmuls:
     batch_dims: bool = True
 
     def __call__(self, value: tf.Tensor) -> bool:
+        from .graph.op_sets import MATMULS
+
         operation = value.op
         if operation.type == "Einsum":
             return len(operation.inputs) == 2 and (
@@ -138,6 +145,12 @@ def _has_batch_labels(equation: bytes) -> bool:
     return bool(set(left) & set(right) & set(result))
 
 
+def _name_of(value: tf.Tensor) -> str | None:
+    from .graph.annotations import annotated_name
+
+    return annotated_name(value)
+
+
 @dataclass(frozen=True)
 class SaveNames:
     """Save only the values marked with one of ``names``; offload values marked ``offloaded``."""
@@ -146,7 +159,7 @@ class SaveNames:
     offloaded: frozenset[str] = frozenset()
 
     def __call__(self, value: tf.Tensor) -> Decision:
-        name = annotated_name(value)
+        name = _name_of(value)
         return (
             Decision.SAVE
             if name in self.names
@@ -163,7 +176,8 @@ class SaveAllButNames:
     names: frozenset[str]
 
     def __call__(self, value: tf.Tensor) -> bool:
-        return annotated_name(value) is not None and annotated_name(value) not in self.names
+        name = _name_of(value)
+        return name is not None and name not in self.names
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,15 @@ Sources: JAX's documentation of ``jax.checkpoint`` and ``jax.custom_vjp``; the b
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.custom_derivatives import SymbolicZero
+from jax.extend.core import jaxpr_as_fun
 
 # A quiet NaN whose payload no floating-point unit generates.
 _NEVER = 0x7FD5_AA5A
@@ -48,27 +52,105 @@ def unshare(_: Any) -> None:
     """Do nothing: an assignment to a variable gives it another array."""
 
 
-def recomputed(function: Function, *, name: str) -> Function:
+def recomputed(function: Function, *, name: str, policy: Any = None) -> Function:
     """Return ``function`` of arrays, whose intermediate values are made again for its gradient.
 
     ``function`` is pure and takes and returns a flat list of arrays. Gradients of any order are
     those of ``function``. On a CPU forward-mode differentiation is refused by JAX. ``name`` is the
-    scope of the backward pass in the names of operations.
+    scope of the backward pass in the names of operations. ``policy`` is one of JAX's; without one
+    nothing is saved.
     """
-    return _recomputed_in_branch(function, name) if _drops_barriers() else jax.checkpoint(function)
+    if not _drops_barriers():
+        return jax.checkpoint(function, policy=policy)
+
+    def run(*values: jax.Array) -> list[jax.Array]:
+        # Python runs once, as under jax.checkpoint: what it changes is not changed again.
+        traced = jax.make_jaxpr(function)(*values)
+
+        def without_captures(*given: jax.Array) -> list[jax.Array]:
+            arguments, captured = given[: len(values)], given[len(values) :]
+            return list(jaxpr_as_fun(traced.replace(consts=list(captured)))(*arguments))
+
+        fence = _with_fence if policy is None else functools.partial(_with_policy, policy=policy)
+        return fence(without_captures, name)(*values, *traced.consts)
+
+    return run
 
 
 def _drops_barriers() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def _recomputed_in_branch(function: Function, name: str) -> Function:
-    def run(*values: jax.Array) -> list[jax.Array]:
-        # Python runs once, as under jax.checkpoint: what it changes is not changed again.
-        traced, captured = jax.closure_convert(function, *values)
-        return _with_fence(traced, name)(*values, *captured)
+def _with_policy(function: Function, name: str, *, policy: Any) -> Function:
+    """Return ``function``, which captures nothing and of which ``policy`` saves some values.
 
-    return run
+    Its gradient stands behind the branch, and is given what JAX saves.
+    """
+    differentiated: list[int] = []
+    arguments: list[None] = []
+
+    def forward(*given: Any) -> tuple[list[jax.Array], Any]:
+        values = [each.value for each in given]
+        differentiated[:] = _numbers_differentiated(given)
+        arguments[:] = [None] * len(given)
+
+        def of_these(*chosen: jax.Array) -> list[jax.Array]:
+            return function(*_with_values(values, differentiated, chosen))
+
+        saving = jax.checkpoint(of_these, policy=policy)
+        return jax.vjp(saving, *(values[number] for number in differentiated))
+
+    def backward(pull_back: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
+        found: list[Any] = list(arguments)
+        known = [g for g in gradients if not isinstance(g, SymbolicZero)]
+        if known and differentiated:
+            with jax.named_scope(name):
+                made = _fenced_pull_back(pull_back, list(gradients))
+            for number, gradient in zip(differentiated, made):
+                found[number] = gradient
+        return tuple(found)
+
+    fenced = jax.custom_vjp(function)
+    fenced.defvjp(forward, backward, symbolic_zeros=True)
+    return fenced
+
+
+def _fenced_pull_back(pull_back: Any, gradients: Sequence[Any]) -> list[jax.Array]:
+    """Return what ``pull_back`` makes of ``gradients``, computed once these are there."""
+    numbers = [n for n, g in enumerate(gradients) if not isinstance(g, SymbolicZero)]
+    incoming = [gradients[number] for number in numbers]
+
+    def pulled(pull_back: Any, incoming: Arrays) -> list[jax.Array]:
+        known = dict(zip(numbers, incoming))
+        whole = []
+        for number, gradient in enumerate(gradients):
+            whole.append(known[number] if number in known else _zero_like(gradient))
+        return list(pull_back(whole))
+
+    kinds = jax.eval_shape(pulled, pull_back, incoming)
+
+    def never_taken(_: Any, __: Arrays) -> list[jax.Array]:
+        return [jnp.zeros(kind.shape, kind.dtype) for kind in kinds]
+
+    return jax.lax.cond(_is_usual(incoming), pulled, never_taken, pull_back, incoming)
+
+
+def _zero_like(zero: Any) -> Any:
+    """Return a symbolic zero as an array."""
+    is_gradient = zero.dtype == jax.dtypes.float0
+    return np.zeros(zero.shape, zero.dtype) if is_gradient else jnp.zeros(zero.shape, zero.dtype)
+
+
+def _numbers_differentiated(given: Sequence[Any]) -> list[int]:
+    """Return the numbers of the arguments of a custom VJP by which JAX differentiates."""
+    return [n for n, each in enumerate(given) if each.perturbed and is_differentiable(each.value)]
+
+
+def _with_values(values: Arrays, numbers: Sequence[int], new: Arrays) -> list[jax.Array]:
+    replaced = list(values)
+    for number, value in zip(numbers, new):
+        replaced[number] = value
+    return replaced
 
 
 def _with_fence(function: Function, name: str) -> Function:
@@ -77,7 +159,7 @@ def _with_fence(function: Function, name: str) -> Function:
 
     def forward(*given: Any) -> tuple[list[jax.Array], tuple[jax.Array, ...]]:
         # Not by frozen weights and statistics: a branch would compute gradients that nobody reads.
-        differentiated[:] = [number for number, each in enumerate(given) if each.perturbed]
+        differentiated[:] = _numbers_differentiated(given)
         values = tuple(each.value for each in given)
         return function(*values), values
 
@@ -85,15 +167,14 @@ def _with_fence(function: Function, name: str) -> Function:
         # Outputs that nothing differentiates have a symbolic zero, and are left out.
         asked = []
         for number, gradient in enumerate(gradients):
-            if not isinstance(gradient, jax.custom_derivatives.SymbolicZero):
+            if not isinstance(gradient, SymbolicZero):
                 asked.append(number)
-        floating = [n for n in differentiated if is_differentiable(values[n])]
         found: list[Any] = [None] * len(values)
-        if asked and floating:
+        if asked and differentiated:
             incoming = [gradients[number] for number in asked]
             with jax.named_scope(name):
-                made = _fenced_gradients(function, values, incoming, asked, floating)
-            for number, gradient in zip(floating, made):
+                made = _fenced_gradients(function, values, incoming, asked, differentiated)
+            for number, gradient in zip(differentiated, made):
                 found[number] = gradient
         return tuple(found)
 
@@ -116,10 +197,7 @@ def _fenced_gradients(
 
     def gradients(values: Arrays, incoming: Arrays) -> list[jax.Array]:
         def outputs(*differentiated: jax.Array) -> list[jax.Array]:
-            given = list(values)
-            for number, value in zip(floating, differentiated):
-                given[number] = value
-            results = function(*given)
+            results = function(*_with_values(values, floating, differentiated))
             return [results[number] for number in asked]
 
         _, pull_back = jax.vjp(outputs, *(values[number] for number in floating))

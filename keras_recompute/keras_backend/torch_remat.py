@@ -87,14 +87,16 @@ def unshare(variable: Any) -> None:
         value.data = value.data.clone()
 
 
-def recomputed(function: Function, *, name: str) -> Function:  # noqa: ARG001  # as on JAX
+def recomputed(function: Function, *, name: str, policy: Any = None) -> Function:  # noqa: ARG001
     """Return ``function`` of tensors, whose intermediate values are made again for its gradient.
 
     ``function`` takes and returns a flat list of tensors. PyTorch's own random numbers are those of
-    the forward pass.
+    the forward pass. ``policy`` makes the contexts of selective checkpointing; without one nothing
+    is saved.
     """
+    selective = {} if policy is None else {"context_fn": policy}
 
     def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
-        return list(checkpoint(function, *tensors, use_reentrant=False))
+        return list(checkpoint(function, *tensors, use_reentrant=False, **selective))
 
     return run

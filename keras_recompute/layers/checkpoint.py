@@ -8,8 +8,8 @@ from typing import Any
 
 import keras
 
-from ..engine import checkpoint as checkpoint_function
 from ..engine.policies import Policy
+from .backend_checkpoint import Checkpointed
 from .checkpointed_layer import checkpointed_layer
 
 
@@ -69,7 +69,7 @@ def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = 
     """
     if fn is None:
         return functools.partial(checkpoint, policy=policy)
-    function = checkpoint_function(fn, policy=policy)
+    function = Checkpointed(fn, policy)
     if isinstance(fn, keras.layers.Layer):
         return checkpointed_layer(fn, function.policy)
     return function

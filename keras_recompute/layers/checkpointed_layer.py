@@ -14,12 +14,13 @@ from typing import Any
 
 import keras
 
-from ..engine import Checkpointed
 from ..engine.policies import Policy, save_nothing
 from ..errors import UnsupportedError
 from ..seams.keras.call_context import entry_layer
+from ..seams.keras.call_stack import stateless_caller
 from ..seams.keras.graph import nodes_of_operation
 from ..seams.keras.layers import CALL_RESULTS, copy_losses, layers_in, losses_of, move_losses
+from .backend_checkpoint import Checkpointed
 from .mixed_class import OURS, SAVED_AS, SavedAsPlain, make_class, original_class, view_as
 from .policy_config import policy_from_config, policy_key, policy_to_config
 
@@ -110,7 +111,7 @@ class CheckpointedLayer(SavedAsPlain):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # Read before the call: inside it this layer may be the outermost one.
-        around = entry_layer()
+        around = entry_layer() or stateless_caller()
         outputs = super().__call__(*args, **kwargs)
         layer = self.__wrapped__
         if around is None:

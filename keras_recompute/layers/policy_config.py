@@ -9,7 +9,6 @@ from typing import Any
 import keras
 
 from ..engine import policies
-from ..engine.calls import IdentityKey
 from ..engine.policies import Policy
 from ..errors import UnsupportedError
 
@@ -19,7 +18,7 @@ def policy_key(policy: Policy) -> Hashable:
     try:
         hash(policy)
     except TypeError:
-        return IdentityKey(policy)
+        return id(policy)  # kept by the class that is made for it
     return policy
 
 

@@ -24,13 +24,13 @@ from ..engine.scan import (
     nested_scan,
     section_spec,
 )
+from ..layers.masks_and_losses import append_masks, attach_masks
 from ..layers.time_sections import section_recurrent_layers
 from ..planning.nested_sections import equal_groups
 from .call_graph import Graph, Key, Values, checkpoints_in, operations_of
 from .constant_values import values_without_gradient
 from .fingerprint import Fingerprints, Level
 from .isomorphic_layers import sharing_changes, stacked_weights, substituted_weights
-from .masks_and_losses import append_masks, attach_masks
 from .partition_cache import PartitionCache
 from .repeated_blocks import inner_loops
 from .section_loops import SectionLoop, find_loops

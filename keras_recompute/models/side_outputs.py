@@ -12,9 +12,9 @@ import keras
 import tensorflow as tf
 
 from ..engine.calls import StatelessUpdates
+from ..layers.masks_and_losses import append_masks, attach_masks, detach_losses
 from ..seams.keras.layers import add_losses, layers_in
 from .call_graph import Call
-from .masks_and_losses import append_masks, attach_masks, detach_losses
 
 
 class SideOutputs:

@@ -21,11 +21,11 @@ import keras
 
 from ..keras_backend import JAX, current_backend
 from ..keras_backend.gradient_demand import gradient_may_be_asked
+from ..layers.masks_and_losses import append_masks, attach_masks, detach_losses
 from ..op_names import backward_scope, forward_scope
 from ..seams.keras.call_context import autocast_dtype, autocast_to, current_training, pass_training
 from ..seams.keras.layers import add_losses, layers_in, variables_of
 from .call_graph import Graph, checkpoints_in, operations_of
-from .masks_and_losses import append_masks, attach_masks, detach_losses
 from .sections import Section, split_at_checkpoints
 from .timestep_concat import commute_concat
 

@@ -11,9 +11,9 @@ import keras
 from ..engine import Partition, checkpoint, saves_memory
 from ..engine.policies import save_replay_sources
 from ..layers.checkpointed_layer import CheckpointedLayer
+from ..layers.masks_and_losses import detach_losses
 from ..layers.time_sections import section_recurrent_layers
 from ..seams.keras.layers import add_losses, layers_in
-from .masks_and_losses import detach_losses
 
 _numbers = itertools.count()
 

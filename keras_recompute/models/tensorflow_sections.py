@@ -11,6 +11,7 @@ from ..engine import in_vectorized_map, target_now, trace_context, warn_vectoriz
 from ..engine.calls import ObjectState, ProgramCache
 from ..engine.graph import tensor_specs, with_body_passes
 from ..keras_backend.gradient_demand import gradient_may_be_asked
+from ..layers.masks_and_losses import append_masks
 from ..seams.keras.call_context import current_training
 from ..seams.keras.graph import tracked_layers
 from ..seams.keras.layers import backend_variable
@@ -18,7 +19,6 @@ from ..seams.tensorflow.gradients import has_tangents, is_recorded
 from .call_graph import Graph
 from .execution import ExecutionPlan, execute
 from .fingerprint import Level
-from .masks_and_losses import append_masks
 from .partition_cache import PartitionCache
 from .replicated_training import ReplicatedTraining
 from .saving_advice import warn_without_savings

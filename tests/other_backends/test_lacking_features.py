@@ -16,12 +16,19 @@ def model():
 
 
 LACKING = [name for name, there in FEATURES.items() if current_backend() not in there]
+NAMES = [name for name in LACKING if name.isidentifier() and name != "engine"]
 
 
-@pytest.mark.parametrize("name", list(filter(str.isidentifier, LACKING)))
+@pytest.mark.parametrize("name", NAMES)
 def test_a_name_that_is_not_there(name):
     with pytest.raises(UnsupportedError, match=f"keras_recompute.{name} is not available on Keras"):
         getattr(kr, name)
+
+
+def test_the_engine_has_only_its_policies():
+    assert kr.engine.policies is kr.policies
+    with pytest.raises(UnsupportedError, match=r"keras_recompute\.engine is not available on"):
+        kr.engine.build  # noqa: B018
 
 
 def test_a_name_is_refused_where_it_is_imported():

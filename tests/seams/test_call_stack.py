@@ -5,7 +5,11 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.seams.keras.call_context import current_training, entry_layer, pass_training
-from keras_recompute.seams.keras.call_stack import enclosing_step, is_being_exported
+from keras_recompute.seams.keras.call_stack import (
+    enclosing_step,
+    is_being_exported,
+    stateless_caller,
+)
 
 X, Y = tf.ones((4, 3)), tf.zeros((4, 3))
 
@@ -94,3 +98,12 @@ def test_the_outermost_call_is_known():
     model(X)
     assert answers == [model]
     assert entry_layer() is None
+
+
+def test_the_model_of_a_stateless_call_is_found():
+    model, answers = asking(lambda: (stateless_caller(), entry_layer()))
+    model.stateless_call(model.trainable_variables, model.non_trainable_variables, X)
+    assert [caller for caller, _ in answers] == [model]
+    answers.clear()
+    model(X)
+    assert [caller for caller, _ in answers] == [None]

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +19,8 @@ import numpy as np
 import tensorflow as tf
 
 from ...errors import InvalidArgumentError
+from ...keras_backend.wrapped_function import WrappedFunction
+from ...op_names import section_name
 from ...seams.keras.call_context import is_symbolic
 from ...seams.tensorflow import autograph
 from ...seams.tensorflow.function_bodies import trace_bodies_within
@@ -46,61 +46,10 @@ from .trace_context import trace_context
 
 
 def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = None) -> Any:
-    """Return ``fn`` with a backward pass that recomputes what ``policy`` does not save.
-
-    Without ``fn``, returns a decorator. Results and gradients of any order are those of ``fn``.
-    Dropout, batch statistics and other state behave as in ``fn``: what may not run twice does not.
-
-    Python runs ``fn`` once per signature (types and shapes of tensors, values of everything else),
-    and not at every call, as under ``tf.function``. What ``fn`` should do each time must be done by
-    TensorFlow. It runs again after an attribute was set of a layer, of an object that it is given,
-    or of the object that it is or is a method of. Lists, dicts, sets, data classes and other
-    objects that ``fn`` is given and changes come back changed at every call, with gradients. A
-    change of a variable or container around ``fn`` gives a RecomputeWarning.
-
-    Args:
-        fn: A function, a method, a Keras layer or model, or any callable, from and to any nest of
-            tensors and other values. Gradients reach its tensors, the variables that it reads and
-            the tensors that it closes over.
-        policy: What to save (see ``policies``). By default ``save_nothing``, which keeps only the
-            inputs.
-
-    Returns:
-        A callable with the attributes of ``fn`` (``variables``, ``trainable_variables``, ...), and
-        ``__wrapped__``.
-
-    Raises:
-        InvalidArgumentError: ``fn`` or ``policy`` is not callable. When called: a result has no
-            tensor; an argument is a tensor of another graph or a symbolic Keras tensor; ``fn``
-            leaks a tensor into a variable or container around it, or changes an argument where no
-            program can do it again: in a branch on a tensor, a generator of random numbers, an
-            iterator, a NumPy array written in place; ``policy`` has a name that ``fn`` does not
-            mark.
-
-    Examples:
-        >>> twice = kr.checkpoint(lambda x: tf.sin(tf.sin(x)))
-        >>> x = tf.constant([0.0, 1.0])
-        >>> with tf.GradientTape() as tape:
-        ...     tape.watch(x)
-        ...     y = twice(x)
-        >>> print(tape.gradient(y, x).numpy().round(3))
-        [1.   0.36]
-        >>> kr.replay_count(twice, x)  # the inner sine is computed again
-        1
-    """
-    if policy is not None and not callable(policy):
-        raise InvalidArgumentError(
-            f"policy={policy!r} is not a policy: give one of keras_recompute.policies, or a "
-            "callable"
-        )
+    """Return ``fn`` as a ``Checkpointed`` function; without ``fn`` a decorator."""
     if fn is None:
         return functools.partial(checkpoint, policy=policy)
-    if not callable(fn):
-        raise InvalidArgumentError(
-            f"checkpoint({fn!r}): this cannot be called. Give a function, a layer or another "
-            "callable"
-        )
-    return Checkpointed(fn, save_nothing if policy is None else policy)
+    return Checkpointed(fn, policy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +69,7 @@ class Built:
         return self.results.unflatten(self.losses.reattach(self.updates.reattach(outputs)), given)
 
 
-class Checkpointed:
+class Checkpointed(WrappedFunction):
     """A function that is recomputed in its backward pass; ``checkpoint`` returns it."""
 
     # A caller that checkpoints several functions together replaces it, to advise once for all.
@@ -128,37 +77,8 @@ class Checkpointed:
     # AutoGraph leaves this object alone; ``converted`` converts the function inside.
     autograph_info__ = True
 
-    def __init__(self, fn: Callable[..., Any], policy: Policy) -> None:
-        self.__wrapped__ = fn
-        self.policy = policy
-        name = getattr(fn, "__name__", None) or getattr(fn, "name", None) or type(fn).__name__
-        self.__name__ = name
-        self.__qualname__ = getattr(fn, "__qualname__", name)
-        self.__module__ = getattr(fn, "__module__", type(fn).__module__)
-        self.__doc__ = fn.__doc__
-
-    def __getattr__(self, name: str) -> Any:
-        # Not yet there while an instance is copied.
-        if name == "__wrapped__":
-            raise AttributeError(name)
-        return getattr(self.__wrapped__, name)
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        """The signature of the function, for callers that look at it, such as Lambda layers."""
-        try:
-            return inspect.signature(self.__wrapped__)
-        except (TypeError, ValueError) as error:  # of functions written in C
-            raise AttributeError("__signature__") from error
-
-    def __get__(self, instance: Any, owner: Any = None) -> Checkpointed:
-        """Bind to an object, so that a method can be decorated."""
-        if instance is None or not hasattr(self.__wrapped__, "__get__"):
-            return self
-        return Checkpointed(self.__wrapped__.__get__(instance, owner), self.policy)
-
-    def __repr__(self) -> str:
-        return f"checkpoint({self.__wrapped__!r}, policy={self.policy!r})"
+    def __init__(self, fn: Callable[..., Any], policy: Policy | None = None) -> None:
+        super().__init__(fn, save_nothing if policy is None else policy)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         callee = _with_plain_training(Callee.of(self.__wrapped__, args, kwargs))
@@ -308,11 +228,6 @@ def callee_uses(callee: Callee, given: FlatCall) -> tuple[Any, ...]:
     fed = set(map(id, callee.tensors))
     used = dependencies_of(callee.function, given.treedef.static_leaves)
     return tuple(each for each in used if id(each) not in fed)
-
-
-def section_name(name: str) -> str:
-    """Return ``name`` in the characters that a name scope may have."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_.-") or "function"
 
 
 def _key(policy: Policy) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 _CONVERTED = "tf__"  # what AutoGraph puts in front of the names of functions
 _STEPS = ("train_step", "test_step", "predict_step")
@@ -25,6 +26,17 @@ def enclosing_step() -> str | None:
         name = frame.f_code.co_name.removeprefix(_CONVERTED)
         if name in _STEPS and hasattr(frame.f_locals.get("self"), "make_train_function"):
             return name
+    return None
+
+
+def stateless_caller() -> Any:
+    """Return the layer or model whose ``stateless_call`` is on the call stack, or None.
+
+    It calls the layers inside as if nothing were around them.
+    """
+    for frame in _frames():
+        if frame.f_code.co_name == "stateless_call":
+            return frame.f_locals.get("self")
     return None
 
 

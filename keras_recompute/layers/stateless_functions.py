@@ -1,0 +1,242 @@
+"""``checkpoint`` on JAX and PyTorch: a function that runs as a pure function of what it reads.
+
+The function runs in a ``keras.StatelessScope`` of its own. What it assigns to Keras's variables,
+such as statistics and the seeds of dropout, is among its results, and assigned once outside. A
+replay finds the values that the first run found. So it draws the same masks, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from ..engine.policies import Policy, SaveEverything, save_nothing
+from ..errors import InvalidArgumentError, UnsupportedError
+from ..keras_backend import JAX, current_backend
+from ..keras_backend.gradient_demand import gradient_may_be_asked
+from ..keras_backend.wrapped_function import WrappedFunction
+from ..op_names import backward_scope, forward_scope, section_name
+from ..seams.keras.call_context import (
+    autocast_dtype,
+    autocast_to,
+    current_training,
+    entry_layer,
+    pass_training,
+    stateless_scope,
+)
+from ..seams.keras.layers import add_losses, backend_variable, layers_in
+from .masks_and_losses import append_masks, attach_masks, detach_losses
+
+if TYPE_CHECKING or current_backend() == JAX:
+    from ..keras_backend import jax_remat as remat
+    from .jax_policies import backend_policy, mark
+else:
+    from ..keras_backend import torch_remat as remat
+    from .torch_policies import backend_policy, mark
+
+__all__ = ["Checkpointed", "checkpoint_name"]
+
+_TENSOR = object()  # stands where a function returned a tensor
+
+
+class Checkpointed(WrappedFunction):
+    """A function that is recomputed in its backward pass; ``checkpoint`` returns it."""
+
+    def __init__(self, fn: Callable[..., Any], policy: Policy | None = None) -> None:
+        super().__init__(fn, save_nothing if policy is None else policy)
+        self._backend_policy = backend_policy(self.policy)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves = keras.tree.flatten((args, kwargs))
+        numbers = [number for number, leaf in enumerate(leaves) if keras.ops.is_tensor(leaf)]
+        if isinstance(self.policy, SaveEverything) or not gradient_may_be_asked():
+            return self.__wrapped__(*args, **kwargs)
+        given = [leaves[number] for number in numbers]
+        structure: list[Any] = []
+
+        def flat(*tensors: Any) -> list[Any]:
+            values = list(leaves)
+            for number, tensor in zip(numbers, tensors):
+                values[number] = tensor
+            new_args, new_kwargs = keras.tree.pack_sequence_as((args, kwargs), values)
+            results = self.__wrapped__(*new_args, **new_kwargs)
+            structure[:] = [keras.tree.map_structure(_without_tensor, results)]
+            return list(filter(keras.ops.is_tensor, keras.tree.flatten(results)))
+
+        run = _Run(
+            flat, _layers_used_by(self.__wrapped__, leaves), self.__name__, self._backend_policy
+        )
+        outputs = run(given)
+        if outputs is None:
+            # It made variables, such as those of a layer that is called for the first time. Behind
+            # a scope Keras gives them their values.
+            with keras.StatelessScope():
+                pass
+            return self.__wrapped__(*args, **kwargs)
+        made = iter(outputs)
+        return keras.tree.map_structure(
+            lambda leaf: next(made) if leaf is _TENSOR else leaf, structure[0]
+        )
+
+
+def checkpoint_name(value: Any, name: str) -> Any:
+    """Return ``value`` itself, marked with ``name`` for the policies that go by names.
+
+    Raises:
+        InvalidArgumentError: ``name`` is no string, or empty; ``value`` is no tensor, nor can it be
+            made one.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidArgumentError(
+            f"checkpoint_name(value, {name!r}): give a name, a string such as 'half'"
+        )
+    if isinstance(value, (np.ndarray, np.generic, int, float)):
+        value = keras.ops.convert_to_tensor(value)
+    if not keras.ops.is_tensor(value):
+        raise InvalidArgumentError(
+            f"checkpoint_name(value, {name!r}): a {type(value).__name__} cannot be marked. Mark "
+            "each tensor in it"
+        )
+    return mark(value, name)
+
+
+def _without_tensor(leaf: Any) -> Any:
+    return _TENSOR if keras.ops.is_tensor(leaf) else leaf
+
+
+class _ReplayScope(keras.StatelessScope):
+    """A scope in which variables have the values that they had when they were first ``read``.
+
+    Assignments stay in the scope; ``assigned`` has their variables.
+    """
+
+    def __init__(self, read: dict[int, tuple[Any, Any]]) -> None:
+        super().__init__(collect_losses=True, initialize_variables=False)
+        self._read, self._outer = read, stateless_scope()
+        self.assigned: dict[int, Any] = {}
+
+    def add_update(self, update: tuple[Any, Any]) -> None:
+        self.assigned[id(update[0])] = update[0]
+        super().add_update(update)
+
+    def get_current_value(self, variable: Any) -> Any:
+        if id(variable) in self.assigned:
+            return super().get_current_value(variable)
+        if id(variable) not in self._read:
+            value = self._outer.get_current_value(variable) if self._outer else None
+            if value is None:
+                value = backend_variable(variable)
+            # Weights are updated after the backward pass.
+            if value is not None and not variable.trainable:
+                value = remat.snapshot(value)
+            # With the variable, whose identity then stays its own.
+            self._read[id(variable)] = variable, value
+        return self._read[id(variable)][1]
+
+
+class _Run:
+    """One call of a checkpointed function, and its replays."""
+
+    def __init__(
+        self,
+        function: Callable[..., list[Any]],
+        layers: Sequence[keras.layers.Layer],
+        name: str,
+        policy: Any,
+    ) -> None:
+        self._function, self._layers, self._policy = function, layers, policy
+        self._name = section_name(name)
+        self._around = entry_layer(), current_training(), autocast_dtype()
+        self._read: dict[int, tuple[Any, Any]] = {}
+        self._replaying = remat.same_state(layers)
+        self._runs = itertools.count()
+
+    def __call__(self, given: Sequence[Any]) -> list[Any] | None:
+        """Return the results for ``given`` tensors; None if the function made variables."""
+        inputs, masked = append_masks(given)
+        count = len(given)
+
+        def run(*tensors: Any) -> list[Any]:
+            attach_masks(tensors[:count], masked, tensors[count:])
+            with self._around_the_call(), _ReplayScope(self._read) as scope:
+                results, self._layer_numbers, losses = detach_losses(
+                    self._layers, lambda: self._function(*tensors[:count])
+                )
+            if scope.losses:
+                raise UnsupportedError(
+                    f"{self._name!r} calls a layer that adds a loss, and it is not known which: "
+                    "the function neither is the layer, nor closes over it, nor gets it as an "
+                    "argument. Checkpoint the layer itself: kr.checkpoint(layer)"
+                )
+            self._count = len(results)
+            outputs, self._masked = append_masks(results)
+            self._assigned = list(scope.assigned.values())
+            self._losses = len(losses)
+            return [*outputs, *losses, *map(scope.get_current_value, self._assigned)]
+
+        with remat.named_scope(forward_scope(self._name)):
+            recomputed = remat.recomputed(run, name=backward_scope(self._name), policy=self._policy)
+            results = recomputed(*inputs)
+        if any(value is None for _, value in self._read.values()):
+            return None
+        return self._write_back(results)
+
+    @contextlib.contextmanager
+    def _around_the_call(self) -> Iterator[None]:
+        """Return what was around the call: the backward pass replays it long after that ended."""
+        layer, training, cast_to = self._around
+        replay = self._replaying() if next(self._runs) else contextlib.nullcontext()
+        with replay, pass_training(training, layer), autocast_to(cast_to):
+            yield
+
+    def _write_back(self, results: Sequence[Any]) -> list[Any]:
+        """Return the outputs, once losses were added and variables assigned."""
+        ends = self._count + len(self._masked)
+        outputs = list(results[: self._count])
+        attach_masks(outputs, self._masked, results[self._count : ends])
+        losses, new = results[ends : ends + self._losses], results[ends + self._losses :]
+        for number, loss in zip(self._layer_numbers, losses):
+            add_losses(self._layers[number], [loss])
+        for variable, value in zip(self._assigned, new):
+            remat.unshare(variable)
+            variable.assign(value)
+        return outputs
+
+
+def _layers_used_by(function: Any, given: Sequence[Any]) -> list[keras.layers.Layer]:
+    """Return the layers that ``function`` is, is a method of, closes over or finds as globals.
+
+    Those among the arguments ``given`` count too.
+    """
+    found: dict[keras.layers.Layer, None] = {}
+    for each in (*_values_used_by(function), *given):
+        for layer in filter(_is_layer, keras.tree.flatten(each)):
+            found.update(dict.fromkeys(layers_in(layer)))
+    return list(found)
+
+
+def _is_layer(value: Any) -> bool:
+    return isinstance(value, keras.layers.Layer)
+
+
+def _values_used_by(function: Any) -> list[Any]:
+    if isinstance(function, functools.partial):
+        return [*_values_used_by(function.func), *function.args, *function.keywords.values()]
+    if _is_layer(function):
+        return [function]
+    values = [getattr(function, "__self__", None)]
+    plain = getattr(function, "__func__", function)
+    code = getattr(plain, "__code__", None)
+    if code is None:
+        return values
+    for cell in plain.__closure__ or ():
+        with contextlib.suppress(ValueError):  # not filled yet
+            values.append(cell.cell_contents)
+    values += [plain.__globals__[name] for name in code.co_names if name in plain.__globals__]
+    return [value for value in values if _is_layer(value) or isinstance(value, (list, tuple, dict))]

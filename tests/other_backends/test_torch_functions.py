@@ -1,0 +1,91 @@
+"""Policies of ``kr.checkpoint`` on PyTorch, on functions of its own too."""
+
+import keras
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import keras_recompute as kr
+from keras_recompute.errors import UnsupportedError
+
+RNG = np.random.default_rng(0)
+X = torch.tensor(RNG.normal(size=(8, 4)), dtype=torch.float32)
+WEIGHTS = [torch.tensor(RNG.normal(size=(4, 4)) / 2, dtype=torch.float32) for _ in range(2)]
+policies = kr.policies
+
+
+class Operations(TorchDispatchMode):
+    """Counts matrix products and tanhs."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = {"mm": 0, "tanh": 0}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        if name in self.counts:
+            self.counts[name] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def block(x, first, second):
+    return torch.tanh(kr.checkpoint_name(torch.tanh(x @ first), "hidden") @ second)
+
+
+def differentiated(function):
+    """Return the gradients, and how many products and tanhs the backward pass repeats."""
+    inputs = [t.clone().requires_grad_() for t in (X, *WEIGHTS)]
+    loss = function(*inputs).sum()
+    with Operations() as backward:
+        gradients = torch.autograd.grad(loss, inputs)
+    return gradients, backward.counts["mm"] - 4, backward.counts["tanh"]
+
+
+REPEATED = {
+    "nothing": (policies.save_nothing, 2, 2),
+    "everything": (policies.save_everything, 0, 0),
+    "matmuls": (policies.save_matmuls, 0, 2),
+    # What comes before a saved value runs again too: PyTorch replays the function.
+    "names": (policies.save_names("hidden"), 2, 2),
+    "either": (policies.either(policies.save_names("hidden"), policies.save_matmuls), 0, 2),
+    "PyTorch's own": (lambda _, operation, *__: operation is torch.ops.aten.mm.default, 0, 2),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_a_policy_decides_what_runs_again(name):
+    policy, *repeated = REPEATED[name]
+    wanted, *_ = differentiated(block)
+    found, products, tanhs = differentiated(kr.checkpoint(block, policy=policy))
+    for ours, plain in zip(found, wanted):
+        torch.testing.assert_close(ours, plain, rtol=0, atol=0)
+    # The last product is not needed again, but PyTorch stops the replay only behind the last tanh.
+    assert [products, tanhs] == repeated
+
+
+def test_offloading_is_refused():
+    policy = policies.save_and_offload_names(offload=("hidden",))
+    with pytest.raises(UnsupportedError, match=r"save_on_cpu\(\) around the function"):
+        kr.checkpoint(block, policy=policy)
+
+
+def test_a_module_of_pytorch_without_keras():
+    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.ReLU())
+    torch.manual_seed(1)
+    plain = torch.autograd.grad(module(X).sum(), list(module.parameters()))
+    torch.manual_seed(1)
+    ours = torch.autograd.grad(kr.checkpoint(module)(X).sum(), list(module.parameters()))
+    for found, wanted in zip(ours, plain, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+
+
+def test_unseeded_random_numbers_are_those_of_plain_calls():
+    draw = kr.checkpoint(lambda x: x + keras.random.normal((8, 4)))
+    keras.utils.set_random_seed(5)
+    found = [draw(X) for _ in range(2)]
+    keras.utils.set_random_seed(5)
+    wanted = [X + keras.random.normal((8, 4)) for _ in range(2)]
+    for ours, plain in zip(found, wanted):
+        torch.testing.assert_close(ours, plain, rtol=0, atol=0)
+    assert not torch.equal(*found)
