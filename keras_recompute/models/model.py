@@ -243,8 +243,7 @@ class Model(CloneObserver, GraphRunner, SectionRunner, keras.Model):
         is_symbolic = isinstance(keras.tree.flatten(outputs)[0], keras.KerasTensor)
         if not is_symbolic or not layers_for_layers(replacements):
             return
-        count = len(call_nodes(self))
-        leave_note(outputs, _RUN, (count, self._levels, self._scan_layers, self._placement))
+        leave_options(outputs, self, self._placement)
         if is_cloned(replacements) and not functional_like_constructor(type(self)):
             warn_user(
                 f"keras.models.clone_model makes a plain functional model of {self.name!r}, "
@@ -252,6 +251,13 @@ class Model(CloneObserver, GraphRunner, SectionRunner, keras.Model):
                 "recomputes nothing. Make it recompute by keras_recompute.Model(clone.input, "
                 "clone.output)"
             )
+
+
+def leave_options(outputs: Any, model: Any, placement: CheckpointPlacement) -> None:
+    """Note on ``outputs`` of a run of ``model`` what a ``Model`` of the run takes over."""
+    levels = getattr(model, "_levels", Model._levels)
+    scan_layers = getattr(model, "_scan_layers", Model._scan_layers)
+    leave_note(outputs, _RUN, (len(call_nodes(model)), levels, scan_layers, placement))
 
 
 def placement_of(functional: keras.Model) -> CheckpointPlacement:

@@ -6,12 +6,13 @@ from typing import Any
 
 import keras
 
-from ..layers.mixed_class import original_class
+from ..layers.mixed_class import OURS, original_class
+from ..seams.keras.construction import copy_attributes
 from ..seams.keras.graph import Functional, run_graph
 from .checkpoint_placement import CheckpointPlacement
 from .clone_mapping import check_class_of_clone
-from .model import Model
-from .shared_copy import SavedCopy, copy_as_class, copy_sharing_weights
+from .model import Model, leave_options
+from .shared_copy import SavedCopy, copy_sharing_weights
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
@@ -42,8 +43,11 @@ def with_placement(model: keras.Model, placement: CheckpointPlacement) -> Model:
     """
     if original_class(type(model)) in (Functional, Model):
         # By outputs of its own a model that is built on them is known to have these checkpoints.
-        new = copy_as_class(model, Model, outputs=run_graph(model, model.inputs))
-    else:
-        new = copy_sharing_weights(model, PlacedModel)
+        outputs = run_graph(model, model.inputs)
+        leave_options(outputs, model, placement)
+        made = Model(model.input, outputs, name=model.name)
+        copy_attributes(model, made, without=OURS)
+        return made
+    new: Model = copy_sharing_weights(model, PlacedModel)
     new._place_checkpoints(placement)
     return new

@@ -61,9 +61,6 @@ def copy_sharing_weights(model: keras.Model, ours: type) -> Any:
     It shares layers, weights and attributes with ``model``, which is functional, or built. The
     result is not compiled.
     """
-    return copy_as_class(model, mixed_class(original_class(type(model)), ours))
-
-
-def copy_as_class(model: keras.Model, new_class: type, *, outputs: Any = None) -> Any:
-    """Return a copy of ``model`` of a class as it is, with other ``outputs`` if they are given."""
-    return copy_without_constructor(model, new_class, without=OURS, outputs=outputs)
+    return copy_without_constructor(
+        model, mixed_class(original_class(type(model)), ours), without=OURS
+    )

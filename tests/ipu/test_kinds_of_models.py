@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import keras_recompute as kr
 from keras_recompute.ipu.pipeline.staged_graph import staged_graph
 from tests.oracle import assert_all_close
 
@@ -371,19 +370,3 @@ class TestAssignment:
         entries[0].pipeline_stage = None
         with pytest.raises(ValueError, match="must be a whole number from 0 on, not None"):
             model.set_pipeline_stage_assignment(entries)
-
-
-def test_checkpoints_of_a_model_inside_are_cut_in_its_stage():
-    """They are no layers of the model inside, whose layers are calls of the stage."""
-    x = inputs = keras.Input((WIDTH,), batch_size=ROWS)
-    for name in "abc":
-        x = keras.layers.Dense(WIDTH, name=name)(x)
-    inner = kr.checkpointed(keras.Model(inputs, x), at=["b"])
-    inputs = keras.Input((WIDTH,), batch_size=ROWS)
-    with stage(0):
-        x = inner(inputs)
-    with stage(1):
-        x = keras.layers.Dense(1)(x)
-    model = keras.Model(inputs, x)
-    calls = staged_graph(model, model.assigned_stages).calls
-    assert [(c.operation.name, c.stage) for c in calls if c.ends_section] == [("b", 0)]

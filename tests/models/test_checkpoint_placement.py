@@ -75,7 +75,7 @@ def test_checkpoint_layers_of_the_model_stay_and_are_listed():
 
 def test_attributes_of_the_model_come_along():
     model = branches()
-    model.of_ours = "kept"
+    model.of_ours, model.plan = "kept", "a name that the class of the result has"
     model.trainable = False
     ours = kr.checkpointed(model, at=["a1"])
     assert ours.of_ours == "kept"

@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras_recompute.seams.keras.construction import (
     construct_models_with,
     construct_plain_functional,
+    copy_attributes,
     copy_without_constructor,
     derive_from_functional,
     observe_construction,
@@ -89,6 +90,10 @@ def test_a_model_is_made_again_from_its_graph_weights_and_attributes():
     )
     assert [id(w) for w in new.weights] == [id(w) for w in model.weights]
     assert new.head is model.head
+    other = type("Computed", (keras.Model,), {"word": property(len)})(model.input, model.output)
+    copy_attributes(model, other, without="_hidden")
+    assert other.head is model.head
+    assert isinstance(type(other).word, property)
     np.testing.assert_array_equal(new(tf.ones((1, 2))), model(tf.ones((1, 2))))
 
 

@@ -92,33 +92,36 @@ def _noting(plain_init: Any, note: Callable[[Any], None]) -> Any:
     return init
 
 
-def copy_without_constructor(
-    model: keras.Model, new_class: Any, *, without: str, outputs: Any = None
-) -> Any:
+def copy_without_constructor(model: keras.Model, new_class: Any, *, without: str) -> Any:
     """Return a ``new_class`` model with the graph, layers, weights and attributes of ``model``.
 
     The constructor of the model's class does not run. Attributes whose names begin with ``without``
-    are not copied. The graph is another one where ``outputs`` on the model's inputs are given. The
-    result is ready to compile.
+    are not copied. The result is ready to compile.
     """
-    if isinstance(model, Functional):
-        derive_from_functional(new_class)
     new = new_class.__new__(new_class)
     if isinstance(model, Functional):
-        ends = model.output if outputs is None else outputs
-        Functional.__init__(new, model.input, ends, name=model.name)
+        Functional.__init__(new, model.input, model.output, name=model.name)
     else:
         keras.Model.__init__(new, name=model.name)
+    copy_attributes(model, new, without=without)
+    return new
+
+
+def copy_attributes(model: keras.Model, new: Any, *, without: str) -> None:
+    """Give ``new``, on the layers of ``model``, its attributes, and the order of what it tracks.
+
+    Attributes that ``new`` has stay, and what the class of ``new`` computes.
+    """
     # On PyTorch layers are modules, which keep layers in their attributes apart.
     attributes = {**vars(model), **vars(model).get("_modules", {})}
     known = {*vars(new), *vars(new).get("_modules", {}), *TRAINING_STATE, OBSERVED_METHOD}
     for name, value in attributes.items():
-        if name not in known and not name.startswith(without):
+        is_computed = isinstance(getattr(type(new), name, None), property)
+        if name not in known and not is_computed and not name.startswith(without):
             setattr(new, name, value)
     for name in _TRACKED:
         _track_as(getattr(model, name), getattr(new, name), new)
     vars(new).update({name: value for name, value in vars(model).items() if name in _KEPT})
-    return new
 
 
 def _track_as(items: list[Any], ours: list[Any], new: keras.Model) -> None:
