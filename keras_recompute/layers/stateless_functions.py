@@ -1,8 +1,12 @@
 """``checkpoint`` on JAX and PyTorch: a function that runs as a pure function of what it reads.
 
-The function runs in a ``keras.StatelessScope`` of its own. What it assigns to Keras's variables,
-such as statistics and the seeds of dropout, is among its results, and assigned once outside. A
-replay finds the values that the first run found. So it draws the same masks, and changes nothing.
+Keras's layers keep weights, statistics and the state of random generators in variables. A function
+that runs twice must find the same values both times, and change them once. So it runs in a
+``keras.StatelessScope`` of its own. A replay finds the values that the first run found, and draws
+the dropout masks of the forward pass, where ``keras.remat`` draws others. New values and losses are
+among the results, and are written once, outside.
+
+How a pure function is recomputed is the backend's: ``keras_backend.jax_remat`` or ``torch_remat``.
 """
 
 from __future__ import annotations
@@ -53,36 +57,69 @@ class Checkpointed(WrappedFunction):
         self._backend_policy = backend_policy(self.policy)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves = keras.tree.flatten((args, kwargs))
-        numbers = [number for number, leaf in enumerate(leaves) if keras.ops.is_tensor(leaf)]
+        function = self.__wrapped__
         if isinstance(self.policy, SaveEverything) or not gradient_may_be_asked():
-            return self.__wrapped__(*args, **kwargs)
-        given = [leaves[number] for number in numbers]
-        structure: list[Any] = []
-
-        def flat(*tensors: Any) -> list[Any]:
-            values = list(leaves)
-            for number, tensor in zip(numbers, tensors):
-                values[number] = tensor
-            new_args, new_kwargs = keras.tree.pack_sequence_as((args, kwargs), values)
-            results = self.__wrapped__(*new_args, **new_kwargs)
-            structure[:] = [keras.tree.map_structure(_without_tensor, results)]
-            return list(filter(keras.ops.is_tensor, keras.tree.flatten(results)))
-
-        run = _Run(
-            flat, _layers_used_by(self.__wrapped__, leaves), self.__name__, self._backend_policy
+            return function(*args, **kwargs)
+        layers = _layers_used_by(function, keras.tree.flatten((args, kwargs)))
+        return call_recomputed(
+            function, args, kwargs, layers, name=self.__name__, policy=self._backend_policy
         )
-        outputs = run(given)
-        if outputs is None:
-            # It made variables, such as those of a layer that is called for the first time. Behind
-            # a scope Keras gives them their values.
-            with keras.StatelessScope():
-                pass
-            return self.__wrapped__(*args, **kwargs)
-        made = iter(outputs)
-        return keras.tree.map_structure(
-            lambda leaf: next(made) if leaf is _TENSOR else leaf, structure[0]
-        )
+
+
+def call_recomputed(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    layers: Sequence[keras.layers.Layer],
+    *,
+    name: str,
+    policy: Any = None,
+) -> Any:
+    """Return ``function(*args, **kwargs)``, which is run again in the backward pass.
+
+    ``layers`` are those that it calls, with all nested ones. ``policy`` is one of the backend's.
+    """
+    leaves = keras.tree.flatten((args, kwargs))
+    numbers = [number for number, leaf in enumerate(leaves) if keras.ops.is_tensor(leaf)]
+    structure: list[Any] = []
+
+    def flat(*tensors: Any) -> list[Any]:
+        values = list(leaves)
+        for number, tensor in zip(numbers, tensors):
+            values[number] = tensor
+        new_args, new_kwargs = keras.tree.pack_sequence_as((args, kwargs), values)
+        results = function(*new_args, **new_kwargs)
+        structure[:] = [keras.tree.map_structure(_without_tensor, results)]
+        return list(filter(keras.ops.is_tensor, keras.tree.flatten(results)))
+
+    given = [leaves[number] for number in numbers]
+    outputs = run_recomputed(flat, given, layers, name=name, policy=policy)
+    if outputs is None:
+        # It made variables, such as those of a layer that is called for the first time. Behind a
+        # scope Keras gives them their values.
+        with keras.StatelessScope():
+            pass
+        return function(*args, **kwargs)
+    made = iter(outputs)
+    return keras.tree.map_structure(
+        lambda leaf: next(made) if leaf is _TENSOR else leaf, structure[0]
+    )
+
+
+def run_recomputed(
+    function: Callable[..., list[Any]],
+    given: Sequence[Any],
+    layers: Sequence[keras.layers.Layer],
+    *,
+    name: str,
+    policy: Any = None,
+) -> list[Any] | None:
+    """Return ``function(*given)``, tensors of tensors, which is run again in the backward pass.
+
+    None if it made variables, so that it must run as it is. ``layers`` are those that it calls,
+    with all nested ones.
+    """
+    return _Run(function, layers, name, policy)(given)
 
 
 def checkpoint_name(value: Any, name: str) -> Any:

@@ -34,7 +34,6 @@ from keras_recompute.seams.keras.layers import (
     mutable_state,
     remove_losses,
     takes_training,
-    variables_of,
 )
 
 
@@ -199,23 +198,6 @@ def test_variables_are_cast_as_a_context_says():
         assert layer.kernel.value.dtype == tf.float16
         with autocast_to(None):
             assert layer.kernel.value.dtype == tf.float32
-
-
-def test_all_variables_of_calls_are_found_once():
-    class Counts(keras.layers.Layer):
-        def __init__(self, inner):
-            super().__init__()
-            self.inner, self.mean = inner, keras.metrics.Mean()
-            self.masks = keras.layers.Dropout(0.5, seed=1)
-
-    layer = Counts(keras.layers.Dense(1))
-    layer.inner.build((None, 2))
-    wanted = [*layer.inner.weights, *layer.mean.variables, layer.masks.seed_generator.state]
-    found = variables_of(layers_in(layer))
-    assert len(found) == len(set(map(id, found)))
-    assert set(map(id, found)) >= set(map(id, wanted))
-    keras.random.normal((1,))  # makes the global generator
-    assert len(variables_of(layers_in(layer))) == len(wanted) + 1
 
 
 def test_the_layer_called_first_is_known_and_losses_are_moved():

@@ -72,24 +72,6 @@ def mutable_state(layer: Any) -> MutableState:
     return MutableState(list(variables.values()), list(generators.values()))
 
 
-def variables_of(layers: Iterable[Any]) -> list[Any]:
-    """Return the variables that calls of ``layers`` read or change: weights, seeds and metrics.
-
-    ``layers`` have all nested ones among them. The seed of Keras's global random generator is one
-    of the variables, if there is such a generator.
-    """
-    from keras.src.backend.common import global_state
-
-    found = {}
-    for layer in layers:
-        for variable in (*layer.variables, *layer.metrics_variables):
-            found[id(variable)] = variable
-    of_keras = global_state.get_global_attribute("global_seed_generator")
-    if of_keras is not None:
-        found[id(of_keras.state)] = of_keras.state
-    return list(found.values())
-
-
 def losses_of(layer: Any) -> list[Any]:
     """Return the losses that ``layer`` added by ``add_loss`` since its last call.
 
