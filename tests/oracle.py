@@ -159,12 +159,13 @@ def losses_of_fit(
     y: Any,
     *,
     mode: str = "graph",
-    optimizer: Any = None,
+    optimizer: Callable[[float], Any] = keras.optimizers.SGD,
+    learning_rate: float = 0.1,
     loss: Any = "mse",
     **options: Any,
 ) -> list[float]:
-    """Compile ``model``, by default with SGD, and return the loss of each epoch of ``fit``."""
-    model.compile(optimizer or keras.optimizers.SGD(0.1), loss, **COMPILE_OPTIONS[mode])
+    """Compile ``model`` with an optimizer of its own; return the loss of each epoch of ``fit``."""
+    model.compile(optimizer(learning_rate), loss, **COMPILE_OPTIONS[mode])
     return model.fit(x, y, shuffle=False, verbose=0, **options).history["loss"]
 
 

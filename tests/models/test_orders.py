@@ -15,7 +15,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 
 from keras_recompute.layers.recurrent import GRU, LSTM
 from keras_recompute.models.model import Model
-from tests.oracle import gradient_step, in_mode
+from tests.oracle import gradient_step, in_mode, sum_of_sines
 
 from .networks import FEATURES, SEQUENCES, dense_chain, recurrent, shared_dense, with_dropout
 from .same_training import model_pair
@@ -23,27 +23,26 @@ from .same_training import model_pair
 X = SEQUENCES[0]
 
 
-def computed(run, x, mode):
-    """Return the gradients that ``run`` makes of ``x`` in eager code, a graph or under jit."""
-    return [np.asarray(tf.convert_to_tensor(g)) for g in in_mode(mode, run)(tf.constant(x))]
+def derived(function, x, mode, weights):
+    """Return the gradients of the sum of ``function``, for the input and the weights."""
+    options = {"weights": weights, "of_inputs": True, "unconnected": "zero"}
+    step = gradient_step(function, loss=tf.reduce_sum, **options)
+    return [np.asarray(tf.convert_to_tensor(g)) for g in in_mode(mode, step)(tf.constant(x))]
+
+
+def slope(function, *, loss=tf.reduce_sum):
+    """Return the function that computes the gradient of ``function``'s loss for its input."""
+    step = gradient_step(function, weights=[], of_inputs=True, loss=loss)
+    return lambda x: step(x)[0]
 
 
 def penalty(model, x, mode):
     """Return the gradient of the squared norm of a gradient, as a gradient penalty has it, for the
     input and all weights.
     """
+    first = slope(model, loss=sum_of_sines)
     variables = [v.value for v in model.trainable_variables]
-
-    def run(x):
-        with tf.GradientTape() as outer:
-            outer.watch(x)
-            with tf.GradientTape() as inner:
-                inner.watch(x)
-                y = tf.reduce_sum(tf.sin(model(x, training=True)))
-            loss = tf.reduce_sum(inner.gradient(y, x) ** 2 * tf.cos(x))
-        return outer.gradient(loss, [x, *variables], unconnected_gradients="zero")
-
-    return computed(run, x, mode)
+    return derived(lambda x: first(x) ** 2 * tf.cos(x), x, mode, variables)
 
 
 def assert_close(ours, plain):
@@ -86,21 +85,10 @@ def test_second_derivatives_through_other_sections(build):
 
 def third_order(model, x, mode):
     """Return the third derivatives along one direction, for the input and all weights."""
+    first = slope(model, loss=sum_of_sines)
+    second = slope(lambda x: first(x) * tf.cos(x))
     variables = [v.value for v in model.trainable_variables]
-
-    def run(x):
-        with tf.GradientTape() as outer:
-            outer.watch(x)
-            with tf.GradientTape() as middle:
-                middle.watch(x)
-                with tf.GradientTape() as inner:
-                    inner.watch(x)
-                    y = tf.reduce_sum(tf.sin(model(x, training=True)))
-                first = tf.reduce_sum(inner.gradient(y, x) * tf.cos(x))
-            second = tf.reduce_sum(middle.gradient(first, x) * tf.sin(2.0 * x))
-        return outer.gradient(second, [x, *variables], unconnected_gradients="zero")
-
-    return computed(run, x, mode)
+    return derived(lambda x: second(x) * tf.sin(2.0 * x), x, mode, variables)
 
 
 @pytest.mark.long

@@ -163,16 +163,9 @@ def test_a_tape_may_ask_for_one_result_after_the_other(mode):
 @pytest.mark.parametrize("mode", MODES)
 def test_second_derivatives_have_the_structure_too(mode):
     def gradients(function):
-        def step(x):
-            with tf.GradientTape(persistent=True) as outer:
-                outer.watch(x)
-                with tf.GradientTape() as inner:
-                    inner.watch(x)
-                    loss = tf.reduce_sum(function(x)[1] ** 2)
-                slope = tf.reduce_sum(inner.gradient(loss, x) ** 2)
-            return outer.gradient(slope, [x, TRUNK, *HEADS])
-
-        return in_mode(mode, step)(X)
+        first = gradient_step(lambda x: function(x)[1], of_inputs=True)
+        options = {"weights": [TRUNK, *HEADS], "of_inputs": True}
+        return gradients_of(lambda x: first(x)[0], mode, X, **options)
 
     assert_same_structure(
         gradients(kr.checkpoint(three_heads)), gradients(three_heads), relative=1e-4
@@ -267,15 +260,11 @@ def test_a_table_that_is_an_argument(mode):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_sparse_gradient_can_be_differentiated(mode):
     def gradients(function):
-        def step(ids):
-            with tf.GradientTape() as outer:
-                with tf.GradientTape() as inner:
-                    loss = tf.reduce_sum(function(ids) ** 2)
-                first = tf.convert_to_tensor(inner.gradient(loss, TABLE))
-                penalty = tf.reduce_sum(first**2)
-            return outer.gradient(penalty, [TABLE, TRUNK])
-
-        return [tf.convert_to_tensor(g) for g in in_mode(mode, step)(IDS)]
+        first = gradient_step(function, weights=[TABLE])
+        found = gradients_of(
+            lambda ids: tf.convert_to_tensor(first(ids)[0]), mode, IDS, weights=[TABLE, TRUNK]
+        )
+        return [tf.convert_to_tensor(g) for g in found]
 
     assert_same_structure(gradients(kr.checkpoint(looked_up)), gradients(looked_up), relative=1e-5)
 
@@ -326,16 +315,14 @@ def test_a_loop_keeps_the_structure(asked, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_second_derivatives_of_a_loop_with_sparse_gradients(mode):
-    def gradients(function):
-        def step(h, ids):
-            with tf.GradientTape() as outer:
-                with tf.GradientTape() as inner:
-                    loss = tf.reduce_sum(function(h, ids)[0] ** 2)
-                found = inner.gradient(loss, [TABLE, TRUNK])
-                penalty = tf.add_n([tf.reduce_sum(tf.convert_to_tensor(g) ** 2) for g in found])
-            return [tf.convert_to_tensor(g) for g in outer.gradient(penalty, [TABLE, TRUNK])]
+    def penalty(found):
+        return tf.add_n([tf.reduce_sum(tf.convert_to_tensor(g) ** 2) for g in found])
 
-        return in_mode(mode, step)(X, IDS[0])
+    def gradients(function):
+        weights = [TABLE, TRUNK]
+        first = gradient_step(lambda h, ids: function(h, ids)[0], weights=weights)
+        found = gradients_of(first, mode, X, IDS[0], weights=weights, loss=penalty)
+        return [tf.convert_to_tensor(g) for g in found]
 
     assert_same_structure(gradients(as_loop), gradients(one_by_one), relative=1e-4)
 
