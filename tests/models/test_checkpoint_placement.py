@@ -223,20 +223,30 @@ def test_rounds_of_earlier_versions():
     assert placement_of_rounds(False, []).positions == ()
 
 
-def test_a_model_of_an_earlier_version_goes_on_training(tmp_path):
-    """0.2.0 had put layers into the graph, on two branches, all results of a layer, a layer used
-    twice and a model inside. What it trained to afterwards is in the file.
-    """
-    with zipfile.ZipFile(Path(__file__).parent / "saves" / "branches_0_2_0.zip") as archive:
+@pytest.mark.parametrize(
+    ("name", "checkpoints", "levels", "sections_count"),
+    [
+        # Inserted layers: on two branches, on all results of a layer, a layer that is used twice,
+        # and a model inside.
+        ("branches", {"lstm", "a2", "twice", "inner"}, 2, 6),
+        # Beside the graph: of two calls of ``checkpointed``, in a model inside too.
+        ("nested", {"b", "c", "d", "f", "g", "h"}, 1, 7),
+    ],
+)
+def test_a_model_of_an_earlier_version_goes_on_training(
+    tmp_path, name, checkpoints, levels, sections_count
+):
+    """What 0.2.0 trained them to after it had saved them is in the file."""
+    with zipfile.ZipFile(Path(__file__).parent / "saves" / "models_0_2_0.zip") as archive:
         archive.extractall(tmp_path)
-    with np.load(tmp_path / "branches.npz") as saved:
+    with np.load(tmp_path / f"{name}.npz") as saved:
         expected = dict(saved)
-    model = keras.saving.load_model(tmp_path / "branches.keras")
+    model = keras.saving.load_model(tmp_path / f"{name}.keras")
     assert type(model) is kr.Model
-    assert set(model.plan.checkpoints) == {"lstm", "a2", "twice", "inner"}
+    assert set(model.plan.checkpoints) == checkpoints
     assert not any(isinstance(layer, kr.RecomputationCheckpoint) for layer in model.layers)
-    assert model.recomputation_levels == 2
-    assert len(model.plan.steps) == 6
+    assert model.recomputation_levels == levels
+    assert len(model.plan.steps) == sections_count
     x, y = expected["x"], expected["t"]
     np.testing.assert_allclose(model.predict(x, verbose=0), expected["predicted"], rtol=1e-5)
     model.save(tmp_path / "again.keras")
