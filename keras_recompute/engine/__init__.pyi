@@ -1,5 +1,5 @@
 from . import calls, graph, inspection, policies, scan
-from .capture.custom_vjp import custom_vjp_twice, in_vectorized_map
+from .capture.custom_vjp import custom_vjp, custom_vjp_twice, in_vectorized_map
 from .capture.trace import Trace, trace
 from .emit.lowering import lower
 from .emit.update_order import ordered_updates, updates_in_backward
@@ -20,6 +20,7 @@ __all__ = [
     "calls",
     "checkpoint",
     "checkpoint_name",
+    "custom_vjp",
     "custom_vjp_twice",
     "graph",
     "in_vectorized_map",

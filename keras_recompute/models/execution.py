@@ -30,7 +30,8 @@ from ..planning.nested_sections import equal_groups
 from .call_graph import Graph, Key, Values, checkpoints_in, operations_of
 from .constant_values import values_without_gradient
 from .fingerprint import Fingerprints, Level
-from .isomorphic_layers import sharing_changes, stacked_weights, substituted_weights
+from .gradient_paths import GradientPaths
+from .isomorphic_layers import sharing_changes, substituted_weights, weights_of
 from .partition_cache import PartitionCache
 from .repeated_blocks import inner_loops
 from .section_loops import SectionLoop, find_loops
@@ -257,7 +258,9 @@ def _run_as_loop(
     loop: SectionLoop, arguments: Sequence[tf.Tensor], context: _Context, name: str
 ) -> bool:
     """Run equal sections as one loop, and return whether that can be done."""
-    weights = stacked_weights(loop.isomorphic)
+    is_chain = any(isinstance(role, Carry) for role in loop.roles)
+    paths = GradientPaths(len(loop.sections), is_chain=is_chain)
+    weights = paths.stack(weights_of(loop.isomorphic), name)
     arguments = [*arguments, *weights]
     # Each section takes its slice of a stack.
     roles_of_weights = [Scanned(axis=0, start=0, length=1)] * len(weights)
@@ -305,8 +308,11 @@ def _run_as_loop(
         name=name,
     )
     for request, keys, result in zip(loop.requests, loop.results, results):
-        is_stack = isinstance(request, StackedOutput) and request.axis is None
-        for known_as, value in zip(keys, tf.unstack(result) if is_stack else [result]):
+        if isinstance(request, StackedOutput) and request.axis is None:
+            values = paths.unstack(result, name) if weights else tf.unstack(result)
+        else:
+            values = paths.whole(result, name) if weights else [result]
+        for known_as, value in zip(keys, values):
             context.values.update(dict.fromkeys(known_as, value))
     return True
 

@@ -57,12 +57,12 @@ def isomorphic_layers(
     return tuple(found)
 
 
-def stacked_weights(groups: Sequence[Sequence[keras.layers.Layer]]) -> list[tf.Tensor]:
-    """Return every weight of isomorphic layers, ``(sections, *shape)``."""
-    stacks: list[tf.Tensor] = []
+def weights_of(groups: Sequence[Sequence[keras.layers.Layer]]) -> list[tuple[Any, ...]]:
+    """Return every weight of isomorphic layers, with one value per section."""
+    weights: list[tuple[Any, ...]] = []
     for layers in groups:
-        stacks.extend(map(tf.stack, zip(*map(_values_of, layers))))
-    return stacks
+        weights.extend(zip(*map(_values_of, layers)))
+    return weights
 
 
 def _values_of(layer: keras.layers.Layer) -> list[Any]:

@@ -281,3 +281,48 @@ def test_loops_in_each_other_that_share_a_table_save_memory():
     # The results of 65 sections, of 64 KiB each, are kept at 5 x 13 places: 5 + 13 in place of 65.
     # Of the gradients of the rows, which are as large, those of 13 sections come once more.
     assert temporary_bytes(2) < temporary_bytes(1) - 30 * 64 * 2**10
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph", "jit"])
+@pytest.mark.parametrize("with_loss", range(4))
+def test_weights_of_a_loop_behind_the_last_loss_have_no_gradient(with_loss, mode):
+    """A loop of isomorphic layers reads a stack of their weights, whose gradient is whole."""
+    keras.utils.set_random_seed(1)
+    x = inputs = keras.Input((6,), batch_size=2)
+    made = []
+    for _ in range(4):
+        x = L.Dense(6, "tanh")(x)
+        made.append(x)
+    plain = keras.Model(inputs, made)
+    ours = kr.checkpointed(plain, every=1)
+    ours.scan_layers = True
+    assert [len(step.sections) for step in ours.plan.steps if hasattr(step, "sections")] == [3]
+    values = tf.random.stateless_normal((2, 6), (0, 1))
+
+    def gradients(model):
+        with tf.GradientTape(persistent=True) as tape:
+            outputs = model(values, training=True)
+            losses = [tf.reduce_sum(output**2) for output in outputs]
+        # One after the other: a backward pass leaves nothing behind for the next.
+        wanted = losses[with_loss], losses[0], losses[with_loss]
+        return [tape.gradient(loss, model.trainable_variables) for loss in wanted]
+
+    def reached(found):
+        return [[gradient is not None for gradient in each] for each in found]
+
+    # A function of TensorFlow returns no None for a variable that is not there.
+    step = COMPILE_OPTIONS[mode]
+    structures = []
+    for model in (ours, plain):
+        function = lambda model=model: structures.append(reached(gradients(model)))  # noqa: E731
+        if step.get("run_eagerly"):
+            function()
+        else:
+            tf.function(function, jit_compile=step["jit_compile"], autograph=False)()
+    wanted = [
+        [number < 2 * (last + 1) for number in range(8)] for last in (with_loss, 0, with_loss)
+    ]
+    assert structures[0] == structures[-1] == wanted
+    for found, expected in zip(gradients(ours), gradients(plain)):
+        pairs = [(a, b) for a, b in zip(found, expected) if b is not None]
+        assert_all_close(*zip(*pairs), rtol=1e-5, atol=1e-6)
