@@ -77,7 +77,7 @@ def call_recomputed(
 ) -> Any:
     """Return ``function(*args, **kwargs)``, which is run again in the backward pass.
 
-    ``layers`` are those that it calls, with all nested ones. ``policy`` is one of the backend's.
+    It calls ``layers``, with all nested ones among them. ``policy`` is one of the backend's.
     """
     leaves = keras.tree.flatten((args, kwargs))
     numbers = [number for number, leaf in enumerate(leaves) if keras.ops.is_tensor(leaf)]
@@ -116,8 +116,8 @@ def run_recomputed(
 ) -> list[Any] | None:
     """Return ``function(*given)``, tensors of tensors, which is run again in the backward pass.
 
-    None if it made variables, so that it must run as it is. ``layers`` are those that it calls,
-    with all nested ones.
+    None if it made variables, so that it must run as it is. It calls ``layers``, with all nested
+    ones among them.
     """
     return _Run(function, layers, name, policy)(given)
 

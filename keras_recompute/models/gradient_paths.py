@@ -39,7 +39,7 @@ class GradientPaths:
             for stack in stacks:
                 for number, part in enumerate(tf.unstack(stack)):
                     found.append(part if number in on_path else None)
-            # The next backward pass begins anew.
+            # The next backward pass starts with none.
             self._reached.clear()
             return found
 
