@@ -148,7 +148,7 @@ def trained_steps(model: Any, inputs: list[Any]) -> Iterator[tuple[str, Any]]:
     import keras
     import tensorflow as tf
 
-    from keras_recompute.models.trained_step import trained_step
+    from keras_recompute.models.measures.trained_step import trained_step
 
     specs = [tf.TensorSpec(value.shape, value.dtype) for value in inputs]
     for optimizer in OPTIMIZERS:
@@ -161,7 +161,7 @@ def memory(name: str) -> dict[str, Any]:
     import keras
 
     import keras_recompute as kr
-    from keras_recompute.models.step_peak import compiled_step
+    from keras_recompute.models.measures.step_peak import compiled_step
 
     model, inputs = build(name)
     sample = keras.tree.pack_sequence_as(model.input, inputs)
@@ -209,7 +209,7 @@ def planned_model(model: Any, sample: Any) -> tuple[Any, dict[str, Any]]:
 
 def plain_memory(name: str) -> dict[str, Any]:
     """Return the temporaries of the plain model's steps."""
-    from keras_recompute.models.step_peak import compiled_step
+    from keras_recompute.models.measures.step_peak import compiled_step
 
     model, inputs = build(name)
     steps = trained_steps(model, inputs)

@@ -13,9 +13,9 @@ from .layers.checkpoint import checkpoint
 from .layers.recomputation_checkpoint import RecomputationCheckpoint
 from .layers.recurrent import GRU, LSTM
 from .layers.time_slice import TimeSlice
-from .models.checkpointed import checkpointed
-from .models.memory_plan import plan
-from .models.model import Model
+from .models.classes.model import Model
+from .models.plans.checkpointed import checkpointed
+from .models.plans.memory_plan import plan
 
 __version__: str
 

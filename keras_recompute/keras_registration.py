@@ -15,9 +15,9 @@ _ANY_BACKEND = (
     "layers.recomputation_checkpoint",
     "layers.time_slice",
     "layers.checkpointed_layer",
-    "models.model",
-    "models.placed_model",
-    "models.layer_remat",
+    "models.classes.model",
+    "models.classes.placed_model",
+    "models.classes.layer_remat",
 )
 _TENSORFLOW = (
     "layers.recurrent",

@@ -106,6 +106,13 @@ PARTS_MAY_IMPORT = {
         "scan": {"", "graph", "capture", "partition", "passes", "emit", "frontend"},
         "inspection": {"", "graph", "calls", "partition", "frontend"},
     },
+    "models": {
+        "keras_graph": set(),
+        "execution": {"keras_graph"},
+        "classes": {"keras_graph", "execution"},
+        "measures": {"keras_graph", "execution", "classes"},
+        "plans": {"keras_graph", "execution", "classes", "measures"},
+    },
     "ipu": {
         "subprocess_hook": set(),
         "configuration": set(),

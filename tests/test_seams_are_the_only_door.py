@@ -31,8 +31,8 @@ from keras_recompute.ipu.models.pipelined import (
     PipelinedSequential,
     PipelinedSubclass,
 )
-from keras_recompute.models.layer_remat import BlocksModel
-from keras_recompute.models.placed_model import PlacedModel
+from keras_recompute.models.classes.layer_remat import BlocksModel
+from keras_recompute.models.classes.placed_model import PlacedModel
 
 ROOT = Path(__file__).parents[1]
 SEAMS = ROOT / "keras_recompute" / "seams"

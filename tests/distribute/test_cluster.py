@@ -10,7 +10,7 @@ import pytest
 from keras_recompute.distribute.cluster import find_cluster
 from keras_recompute.distribute.membership import _lost_worker
 from keras_recompute.errors import InvalidArgumentError
-from keras_recompute.models.worker_roles import worker_number
+from keras_recompute.models.execution.worker_roles import worker_number
 
 from .running import ROOT
 

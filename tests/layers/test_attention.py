@@ -15,7 +15,7 @@ from keras_recompute.layers.attention import MultiHeadAttention
 from keras_recompute.layers.fused_attention import attention
 from keras_recompute.layers.recomputation_checkpoint import RecomputationCheckpoint
 from keras_recompute.liveness import profile
-from keras_recompute.models.model import Model
+from keras_recompute.models.classes.model import Model
 from tests.oracle import assert_all_close, gradient_step, in_mode, loss_and_gradients, sum_of_sines
 
 from .oracle import numbers

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_recompute.models.model import Model
+from keras_recompute.models.classes.model import Model
 from tests.oracle import outputs_and_gradients
 
 

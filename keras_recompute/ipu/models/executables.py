@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...models.call_graph import Graph
+from ...models.keras_graph.call_graph import Graph
 from ...seams.keras.layers import layers_in
 from ..configuration import config
 from ..configuration.current_strategy import current_strategy

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from ...models.worker_roles import require_equal_counts
+from ...models.execution.worker_roles import require_equal_counts
 from ...seams.keras.training import build_for_fit, is_within_fit
 from ..pipeline.emulated_replicas import are_seeded_identically
 from ..pipeline.model_stages import Task

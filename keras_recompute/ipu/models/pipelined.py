@@ -11,8 +11,8 @@ import keras
 import tensorflow as tf
 
 from ...errors import UnsupportedError
-from ...models.execution import ExecutionPlan
-from ...models.model import Model
+from ...models.classes.model import Model
+from ...models.execution.executor import ExecutionPlan
 from ...seams.keras.construction import construct_plain_functional, derive_from_functional
 from ...seams.keras.graph import Functional, functional_of_sequential
 from ...seams.keras.layers import layers_in, takes_training

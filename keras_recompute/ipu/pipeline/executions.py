@@ -16,7 +16,7 @@ import tensorflow as tf
 from ...engine import target_now
 from ...engine.graph import tensor_specs
 from ...engine.scan import SliceStore, empty_all, put_all
-from ...models.call_graph import Graph
+from ...models.keras_graph.call_graph import Graph
 from .accumulation import Accumulation, accumulated_gradients, run_accumulated
 from .emulated_replicas import Replicas
 from .inference import evaluate_microbatches, predict_microbatches, prediction_specs

@@ -15,10 +15,10 @@ import keras
 import tensorflow as tf
 
 from ...engine.policies import Policy, save_nothing
-from ...models.call_graph import Graph
-from ...models.execution import ExecutionPlan, execute
-from ...models.side_outputs import SideOutputs
-from ...models.timestep_concat import commute_concat
+from ...models.execution.executor import ExecutionPlan, execute
+from ...models.execution.side_outputs import SideOutputs
+from ...models.keras_graph.call_graph import Graph
+from ...models.keras_graph.timestep_concat import commute_concat
 from ...seams.keras.graph import flat_inputs
 from ...seams.keras.layers import layers_in, losses_of, remove_losses
 from .accumulation import losses_of_each, mean_of, record_each, sum_of

@@ -14,9 +14,9 @@ from typing import Any
 import keras
 
 from ...errors import UnsupportedError
-from ...models.call_graph import Call, Graph, Key, Ref, keys_read, read_graph
-from ...models.model import placement_of
-from ...models.submodel_inlining import (
+from ...models.classes.model import placement_of
+from ...models.keras_graph.call_graph import Call, Graph, Key, Ref, keys_read, read_graph
+from ...models.keras_graph.submodel_inlining import (
     InputAdapter,
     can_inline,
     inlined_calls,

@@ -13,7 +13,7 @@ from keras_recompute.engine.calls.object_state import ObjectState, dependencies_
 from keras_recompute.engine.calls.program_cache import cache_for
 from keras_recompute.engine.frontend.checkpoint import checkpoint
 from keras_recompute.layers.recomputation_checkpoint import RecomputationCheckpoint
-from keras_recompute.models.model import Model
+from keras_recompute.models.classes.model import Model
 from tests.oracle import assert_all_close, loss_and_gradients
 
 pytestmark = pytest.mark.filterwarnings("ignore:the checkpoint of .* saves no memory")

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_recompute.engine.frontend.checkpoint import checkpoint
 from keras_recompute.layers.recomputation_checkpoint import RecomputationCheckpoint
-from keras_recompute.models.model import Model
+from keras_recompute.models.classes.model import Model
 from tests.oracle import assert_all_close, gradient_step, loss_and_gradients
 
 X = tf.random.stateless_uniform((2, 4, 4, 3), (0, 1))

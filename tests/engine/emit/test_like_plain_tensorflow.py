@@ -21,7 +21,7 @@ from keras_recompute.engine.policies import (
 )
 from keras_recompute.errors import InvalidArgumentError, RecomputeError
 from keras_recompute.layers.recomputation_checkpoint import RecomputationCheckpoint
-from keras_recompute.models.model import Model
+from keras_recompute.models.classes.model import Model
 from tests.oracle import gradient_step, in_mode
 
 X = tf.constant([0.1, 0.2])

@@ -17,8 +17,8 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.liveness.device_compilers import find_device
 from keras_recompute.liveness.device_compilers.compiler import PYTHON, versions_of
-from keras_recompute.models.step_peak import compiled_step
-from keras_recompute.models.trained_step import trained_step
+from keras_recompute.models.measures.step_peak import compiled_step
+from keras_recompute.models.measures.trained_step import trained_step
 
 ROOT = Path(__file__).parents[3]
 ALL = [device.name for device in kr.liveness.devices()]

@@ -1,0 +1,1 @@
+"""The sections of a model as they run, on each backend."""

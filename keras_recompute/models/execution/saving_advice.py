@@ -1,0 +1,93 @@
+"""Warnings about checkpoints of a model that save no memory.
+
+What a section saves is known once it is traced. So a training step that is traced anyway says it,
+and nothing is compiled or run for it. Whether the peak of the whole step falls is estimated, and
+said where weights leave nothing to save; ``step_peak`` measures it on a sample.
+"""
+
+from __future__ import annotations
+
+import keras
+
+from ...engine import Partition, saves_memory, target_now
+from ...engine.policies import save_everything
+from ...sizes import format_bytes
+from ...user_code import warn_user
+from .executor import ExecutionPlan
+from .partition_cache import PartitionCache
+from .saving_estimate import bytes_of_variables, estimate_saving, handed_on_bytes
+
+# Savings below 2 % are within the error of the estimate. XLA's passes save memory without a replay
+# too. So with XLA it is only said where the activations are below 2 % of the weights.
+_NO_LESS, _NEXT_TO_NOTHING = 0.98, 0.02
+# Of the weights: where sections hand on more, there is something to save.
+_FEW = 0.5
+# Bytes of a step, below which its memory does not matter.
+_SPOKEN_OF = 8 * 2**20
+
+
+def warn_without_savings(model: keras.Model, plan: ExecutionPlan, traced: PartitionCache) -> bool:
+    """Warn where the sections of ``plan`` save no memory; return whether it was found out.
+
+    ``traced`` has the partitions of a training step of ``model``.
+    """
+    sections = traced.recomputed()
+    if not any(map(_trains, sections)):
+        return False
+    if traced.is_cut_in_time:
+        return True
+    # Under XLA passes order the gradients of the weights too, which saves without a replay.
+    if target_now().is_xla or any(map(_saves, sections)):
+        _warn_of_weights(model, traced)
+        return True
+    calls = plan.graph.calls
+    layers = sum(not call.is_checkpoint_layer for call in calls)
+    # About the root of the number of layers takes the least memory (Chen et al. 2016, 4.1).
+    spacing = max(2, round(layers**0.5))
+    warn_user(
+        f"the checkpoints of {model.name!r} save no memory: its gradients read only the values "
+        f"that pass between sections, which are kept anyway. Of its {layers} layers, put a "
+        f"checkpoint after about every {spacing}, or train the plain model. checkpointed(..., "
+        "sample=batch) compares the two"
+    )
+    return True
+
+
+def _warn_of_weights(model: keras.Model, traced: PartitionCache) -> None:
+    """Warn where weights, and what training keeps of their size, leave nothing to save."""
+    optimizer = getattr(model, "optimizer", None)
+    # Keras makes what the optimizer keeps behind the first forward pass.
+    state = optimizer.variables if optimizer is not None and optimizer.built else []
+    weights = "weights, their gradients and" if state else "weights and their gradients, beside"
+    steps = traced.traced()
+    weight_bytes = bytes_of_variables(model.variables)
+    passed_on = handed_on_bytes(steps)
+    if passed_on is None or passed_on > _FEW * weight_bytes:
+        return
+    found = estimate_saving(steps, [*model.variables, *state])
+    if found is None or found.plain_peak_bytes < _SPOKEN_OF:
+        return
+    if target_now().is_xla:
+        saves = found.kept_bytes > _NEXT_TO_NOTHING * found.fixed_bytes
+    else:
+        saves = found.peak_bytes < _NO_LESS * found.plain_peak_bytes
+    if saves:
+        return
+    warn_user(
+        f"the checkpoints of {model.name!r} save next to nothing: a training step is estimated to "
+        f"take {format_bytes(found.peak_bytes)} with them and "
+        f"{format_bytes(found.plain_peak_bytes)} without, and {format_bytes(found.fixed_bytes)} of "
+        f"it are {weights} what the optimizer keeps, which no checkpoint saves. Take larger "
+        f"batches, or train the plain model. checkpointed(..., sample=batch) compares the two"
+    )
+
+
+def _trains(part: Partition) -> bool:
+    first_variable = len(part.joint.trace.arguments)
+    requested = set(part.joint.produced) - set(part.joint.gradient_unused)
+    return any(port >= first_variable for port in requested)
+
+
+def _saves(part: Partition) -> bool:
+    # An output that is kept anyway is kept by the plain gradient as well.
+    return saves_memory(part, part.under(save_everything))

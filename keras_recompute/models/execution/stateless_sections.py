@@ -1,0 +1,168 @@
+"""How a model runs its sections on JAX and PyTorch: each as a pure function of what it reads.
+
+``layers.stateless_functions`` makes it pure, and ``keras_backend.jax_remat`` or ``torch_remat``
+recomputes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from ...keras_backend import JAX, current_backend
+from ...keras_backend.gradient_demand import gradient_may_be_asked
+from ...layers.checkpointed_layer import CheckpointedLayer
+from ...layers.stateless_functions import call_recomputed, run_recomputed
+from ...seams.keras.call_context import autocast_to
+from ...seams.keras.layers import layers_in
+from ..keras_graph.call_graph import Graph, checkpoints_in, operations_of
+from ..keras_graph.sections import Section, split_at_checkpoints
+from ..keras_graph.timestep_concat import commute_concat
+
+if TYPE_CHECKING or current_backend() == JAX:
+    from ...keras_backend import jax_remat as remat
+else:
+    from ...keras_backend import torch_remat as remat
+
+Arrays = Sequence[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class SectionPlan:
+    """What a training pass runs, in order.
+
+    Attributes:
+        graph: The graph that the sections are cut from.
+        steps: The sections in running order; the last one is not recomputed.
+    """
+
+    graph: Graph
+    steps: tuple[Section, ...]
+
+    @classmethod
+    def of(cls, graph: Graph) -> SectionPlan:
+        """Return the plan that recomputes the sections of ``graph``."""
+        graph = commute_concat(graph)
+        return cls(graph, split_at_checkpoints(graph))
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """Names of the layers behind which checkpoints stand, and of the checkpoint layers."""
+        return tuple(call.operation.name for call in checkpoints_in(self.graph.calls))
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether anything is recomputed at all."""
+        return any(section.recomputed for section in self.steps)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it runs what the model itself runs."""
+        return not self.recomputes
+
+    @property
+    def named_steps(self) -> list[tuple[str, Section]]:
+        """The sections with their names in programs, such as ``section-3``."""
+        named, number = [], 0
+        for section in self.steps:
+            named.append((f"section-{number}" if section.recomputed else "", section))
+            number += section.recomputed
+        return named
+
+
+class TrainedModel:
+    """A base class of all models that recompute; it stands before the model's class."""
+
+    def adopt_weights_strategy(self) -> None:
+        """Do nothing: Keras distributes its models on these backends by itself."""
+
+
+class SectionRunner(TrainedModel):
+    """A base class of ``Model``, before the model's class: it runs the sections of the graph."""
+
+    _plan: SectionPlan | None
+
+    def _prepare_runs(self) -> None:
+        """Prepare nothing: no compiled program is kept between calls."""
+
+    def _layers_version(self) -> None:
+        """Return nothing: no plan depends on attributes of layers."""
+
+    def _plan_of(self, graph: Graph) -> SectionPlan:
+        return SectionPlan.of(graph)
+
+    def _prepared(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        return call
+
+    def _is_recomputed(self, flat: Sequence[Any]) -> bool:
+        """Whether the call on the inputs ``flat`` goes by sections."""
+        if self._plan is None or self._plan.is_plain or not gradient_may_be_asked():
+            return False
+        # Keras runs other operations then: clones of the layers, or what finds their shapes.
+        if any(isinstance(value, keras.KerasTensor) for value in flat):
+            return False
+        weights = values_of(self.trainable_variables)  # type: ignore[attr-defined]
+        return remat.may_be_differentiated([*flat, *weights])
+
+    def _run_sections(self, plan: SectionPlan, flat: Arrays) -> list[Any]:
+        values = dict(zip(plan.graph.inputs, flat))
+        for name, section in plan.named_steps:
+            if section.recomputed:
+                _run_recomputed(section, values, name)
+            else:
+                for call in section.calls:
+                    call.run(values)
+        return [values[key] for key in plan.graph.outputs]
+
+
+def values_of(variables: Sequence[Any]) -> list[Any]:
+    """Return the values of ``variables`` in their own types, whatever mixed precision casts to."""
+    with autocast_to(None):
+        return [variable.value for variable in variables]
+
+
+def _run_recomputed(section: Section, values: dict[Any, Any], name: str) -> None:
+    """Run a section that is recomputed, and add its outputs to ``values``."""
+
+    def function(*tensors: Any) -> list[Any]:
+        here = dict(zip(section.inputs, tensors))
+        for call in section.calls:
+            call.run(here)
+        return [here[key] for key in section.outputs]
+
+    inputs = [values[key] for key in section.inputs]
+    outputs = run_recomputed(function, inputs, _layers_of(section), name=name)
+    assert outputs is not None  # the layers of a graph have their variables
+    values.update(zip(section.outputs, outputs))
+
+
+def recomputes_itself(layer: keras.layers.Layer) -> bool:
+    """Whether ``layer`` is a ``kr.checkpoint`` of another one."""
+    return isinstance(layer, CheckpointedLayer)
+
+
+def recomputed_call(
+    layer: keras.layers.Layer, plain: Callable[..., Any], note: Callable[[bool], None]
+) -> Callable[..., Any]:
+    """Return ``plain``, a method of ``layer``, which is run again in the backward pass.
+
+    ``note`` is told that it saves memory, which is not known before here.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        results = call_recomputed(plain, args, kwargs, layers_in(layer), name=layer.name)
+        note(True)
+        return results
+
+    return call
+
+
+def _layers_of(section: Section) -> list[keras.layers.Layer]:
+    found: dict[keras.layers.Layer, None] = {}
+    for operation in operations_of(section.calls):
+        if isinstance(operation, keras.layers.Layer):
+            found.update(dict.fromkeys(layers_in(operation)))
+    return list(found)

@@ -1,0 +1,1 @@
+"""The graph of a Keras model: read, compared, and cut into sections and loops."""

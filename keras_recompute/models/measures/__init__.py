@@ -1,0 +1,1 @@
+"""Memory and time of training steps and of layers, from compiled programs."""

@@ -1,0 +1,103 @@
+"""Builds models on a sample batch, and compares their steps with and without recomputed layers.
+
+A model with a ``train_step`` of its own may have no ``call``; its step is what builds it, as in
+``fit``. Chosen layers are shared between the model and the one made of it. So the step of the new
+model is the step of the old one while these layers are active.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ...errors import InvalidArgumentError
+from ...liveness import profile
+from ...liveness.keras_step import training_step
+from ...seams.keras.layers import layers_in
+from ...seams.keras.training import build_for_fit, has_own_train_step
+from ...sizes import format_bytes
+from ...user_code import warn_user
+from ..classes.layer_remat import RematLayers, is_whole
+from ..execution.input_specs import text_of_specs
+from .step_peak import compiled_step
+from .trained_step import trained_step
+
+Batch = tuple[Any, ...]
+
+
+def batch_of(sample: Any) -> Batch:
+    """Return ``sample``, data as ``fit`` takes them or a data set, as one batch of specs."""
+    if hasattr(sample, "__next__") or isinstance(sample, tf.data.Dataset):
+        sample = next(iter(sample))
+    elif isinstance(sample, keras.utils.PyDataset):
+        sample = sample[0]
+    parts = sample if isinstance(sample, tuple) else (sample,)
+    return tuple(keras.tree.map_structure(_spec, part) for part in parts if part is not None)
+
+
+def _spec(leaf: Any) -> tf.TensorSpec:
+    if isinstance(leaf, tf.TensorSpec):
+        return leaf
+    array = (
+        leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf)
+    )
+    dtype = tf.as_dtype(array.dtype)
+    is_double = dtype.is_floating and not isinstance(leaf, tf.Tensor)
+    return tf.TensorSpec(array.shape, keras.config.floatx() if is_double else dtype)
+
+
+def build_on(model: keras.Model, batch: Batch) -> None:
+    """Have ``model`` make its layers and weights for ``batch``, as ``fit`` would, without training.
+
+    Raises InvalidArgumentError where it cannot be built so.
+    """
+    if all(map(is_whole, layers_in(model, include_self=False))) and model.layers:
+        return
+    if has_own_train_step(model):
+        _require_compiled(model)
+        step = training_step(model, batch)
+        tf.function(step, autograph=False).get_concrete_function(*batch)
+        return
+    try:
+        build_for_fit(model, batch)
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        if not model.built:
+            raise InvalidArgumentError(
+                f"{model.name!r} could not be built on sample=: {error}. Give a batch as for fit, "
+                "or call the model on data first"
+            ) from error
+
+
+def warn_unless_blocks_save(model: keras.Model, blocks: RematLayers, batch: Batch) -> None:
+    """Compile a step of ``model`` with and without ``blocks``, and warn if they save nothing."""
+    plain_needed = _peak_bytes(model, batch)
+    blocks.is_advised = True
+    with blocks.active():
+        needed = _peak_bytes(model, batch)
+    if needed < plain_needed:
+        return
+    shapes = text_of_specs(tf.nest.flatten(batch))
+    warn_user(
+        f"recomputing {len(blocks.layers)} layers of {model.name!r} saves no memory: a compiled "
+        f"training step takes {format_bytes(needed)} with recomputation and "
+        f"{format_bytes(plain_needed)} without, on {shapes}. Name layers that hold more, take "
+        "larger batches, or train the plain model."
+    )
+
+
+def _peak_bytes(model: keras.Model, batch: Batch) -> int:
+    if has_own_train_step(model):
+        _require_compiled(model)
+    if getattr(model, "compiled", False):
+        return profile(model, *batch).peak_bytes
+    return compiled_step(trained_step(model, batch[0]), model).peak_bytes
+
+
+def _require_compiled(model: keras.Model) -> None:
+    if not getattr(model, "compiled", False):
+        raise InvalidArgumentError(
+            f"{model.name!r} has a train_step of its own and is not compiled, so no training step "
+            f"can be run on sample=. Call {model.name}.compile(...) first, as for fit"
+        )
