@@ -97,6 +97,7 @@ def _with_policy(function: Function, name: str, *, policy: Any) -> Function:
         def of_these(*chosen: jax.Array) -> list[jax.Array]:
             return function(*_with_values(values, differentiated, chosen))
 
+        # The function that JAX returns is a pytree: its leaves are what the policy saves.
         saving = jax.checkpoint(of_these, policy=policy)
         return jax.vjp(saving, *(values[number] for number in differentiated))
 
@@ -123,6 +124,7 @@ def _fenced_pull_back(pull_back: Any, gradients: Sequence[Any]) -> list[jax.Arra
     def pulled(pull_back: Any, incoming: Arrays) -> list[jax.Array]:
         known = dict(zip(numbers, incoming))
         whole = []
+        # Made here, since a branch is given no zeros of the type that stands for no gradient.
         for number, gradient in enumerate(gradients):
             whole.append(known[number] if number in known else _zero_like(gradient))
         return list(pull_back(whole))

@@ -159,6 +159,7 @@ class _ReplayScope(keras.StatelessScope):
         self.assigned: dict[int, Any] = {}
 
     def add_update(self, update: tuple[Any, Any]) -> None:
+        # Keras keeps the new value by the identity of the variable, and not the variable.
         self.assigned[id(update[0])] = update[0]
         super().add_update(update)
 
@@ -192,6 +193,7 @@ class _Run:
         self._around = entry_layer(), current_training(), autocast_dtype()
         self._read: dict[int, tuple[Any, Any]] = {}
         self._replaying = remat.same_state(layers)
+        # The first run is the forward pass, each other one a replay.
         self._runs = itertools.count()
 
     def __call__(self, given: Sequence[Any]) -> list[Any] | None:
@@ -220,6 +222,7 @@ class _Run:
         with remat.named_scope(forward_scope(self._name)):
             recomputed = remat.recomputed(run, name=backward_scope(self._name), policy=self._policy)
             results = recomputed(*inputs)
+        # Keras gives a variable that was made in a scope its value when the outermost scope ends.
         if any(value is None for _, value in self._read.values()):
             return None
         return self._write_back(results)
@@ -241,6 +244,7 @@ class _Run:
         for number, loss in zip(self._layer_numbers, losses):
             add_losses(self._layers[number], [loss])
         for variable, value in zip(self._assigned, new):
+            # On PyTorch an assignment would change what replays of other functions find.
             remat.unshare(variable)
             variable.assign(value)
         return outputs

@@ -21,6 +21,7 @@ from ..engine import policies
 from ..errors import UnsupportedError
 
 _OPS = torch.ops.aten
+# It returns what it is given, and is no operation of Keras's layers.
 _MARK = _OPS.alias.default
 _MATMULS = frozenset((_OPS.mm.default, _OPS.addmm.default))
 _BATCHED = frozenset((_OPS.bmm.default, _OPS.baddbmm.default))

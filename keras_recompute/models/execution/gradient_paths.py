@@ -34,6 +34,7 @@ class GradientPaths:
             inputs.extend(map(tf.convert_to_tensor, each))
 
         def gradient(*stacks: tf.Tensor) -> list[tf.Tensor | None]:
+            # TensorFlow has called the gradients of all results that have one before this one.
             on_path = self._on_path()
             found: list[tf.Tensor | None] = []
             for stack in stacks:

@@ -202,7 +202,7 @@ def test_it_goes_on_after_saving_in_this_process_and_in_another(tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        cwd=Path(__file__).parents[4],
+        cwd=Path(__file__).parents[3],
     )
     assert done.stdout.split() == ["Task", "True"]
 

@@ -48,7 +48,7 @@ def figures(order) -> dict[str, dict[str, float]]:
     ]
     done = subprocess.run(
         command,
-        cwd=Path(__file__).parents[4],
+        cwd=Path(__file__).parents[3],
         env={**os.environ, **flags},
         capture_output=True,
         text=True,
