@@ -17,11 +17,8 @@ from ...seams.keras.graph import runs_plain_graph as runs_keras_graph
 from ...seams.keras.layers import is_in_remat_scope, mask_of
 from .call_graph import Call, Graph, InitialState, Key, Ref, read_graph
 
-# Models that run the graph, by sections.
-_OF_OURS = (
-    f"{__package__}.model",
-    f"{__package__}.placed_model",
-)
+# The modules of models that run the graph, by sections. They stand above this one.
+_OF_OURS = ("keras_recompute.models.classes.model", "keras_recompute.models.classes.placed_model")
 
 
 @dataclass(frozen=True, eq=False)
