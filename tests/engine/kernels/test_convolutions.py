@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.engine.frontend.checkpoint import checkpoint
+from keras_recompute.engine.passes import leaving_out
 from tests.oracle import assert_all_close, loss_step, numbers, sum_of_sines
 
 
@@ -135,6 +136,34 @@ def test_every_convolution_of_the_program_is_in_the_form_of_the_fast_kernel(name
     found = forms(step_of(checkpoint(function), jit=True), x, w)
     assert len(found) == 4  # forward, replayed, and the two gradients
     assert set(found) == {"b01f_01io->b01f"}
+
+
+@pytest.mark.long
+def test_left_out_xla_takes_other_forms_in_a_branch():
+    """When this fails, XLA brings convolutions in branches into the fast form, and the kernel may
+    go.
+    """
+    function, x, w = given("3x3")
+    with leaving_out("convolutions"):
+        found = forms(step_of(checkpoint(function), jit=True), x, w)
+    assert set(found) > {"b01f_01io->b01f"}
+
+
+@pytest.mark.long
+def test_left_out_a_function_of_keras_is_a_call():
+    """When this fails, Keras writes grouped convolutions in the open, and ``inlining`` may go."""
+    layer = keras.layers.Conv2D(4, 3, padding="same", groups=2)
+    layer.build((2, 8, 7, 4))
+
+    def calls():
+        checkpointed = checkpoint(lambda x: layer(tf.exp(-(layer(x) ** 2))))
+        function = tf.function(checkpointed, jit_compile=True, autograph=False)
+        graph = function.get_concrete_function(tf.TensorSpec((2, 8, 7, 4))).graph
+        return [op for op in graph.get_operations() if "PartitionedCall" in op.type]
+
+    assert not calls()
+    with leaving_out("inlining"):
+        assert calls()
 
 
 @pytest.mark.parametrize("name", ["depthwise", "in a group for each feature"])
