@@ -16,7 +16,7 @@ import sys
 from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
 
-from . import install
+from keras_recompute.ipu import install
 
 
 def main(arguments: list[str], *, program: str = "python3 -m keras_recompute.ipu") -> int:

@@ -20,7 +20,7 @@ def _start() -> None:
     package = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
     sys.path.append(package)  # the parent may have found it in its working directory
     try:
-        from .. import install
+        from keras_recompute.ipu import install
 
         install()
     except ImportError:

@@ -32,23 +32,20 @@ class GradientPaths:
         inputs: list[tf.Tensor] = []
         for each in weights:
             inputs.extend(map(tf.convert_to_tensor, each))
-
-        def gradient(*stacks: tf.Tensor) -> list[tf.Tensor | None]:
-            # TensorFlow has called the gradients of all results that have one before this one.
-            on_path = self._on_path()
-            found: list[tf.Tensor | None] = []
-            for stack in stacks:
-                for number, part in enumerate(tf.unstack(stack)):
-                    found.append(part if number in on_path else None)
-            # The next backward pass starts with none.
-            self._reached.clear()
-            return found
-
         if not inputs:
             return []
-        return custom_vjp(
-            lambda: _stacked(inputs, self._sections), gradient, inputs=inputs, name=name
-        )
+        count = self._sections
+
+        def gradient(*incoming: tf.Tensor) -> list[tf.Tensor | None]:
+            # TensorFlow has called the gradients of all results that have one before this one.
+            on_path = self._on_path()
+            # The next backward pass starts with none.
+            self._reached.clear()
+            return [g if number % count in on_path else None for number, g in enumerate(incoming)]
+
+        # Stacked behind it, since passes recognize stacks by their operation.
+        passed = custom_vjp(lambda: inputs, gradient, inputs=inputs, name=name)
+        return [tf.stack(passed[first : first + count]) for first in range(0, len(passed), count)]
 
     def unstack(self, stack: tf.Tensor, name: str) -> list[tf.Tensor]:
         """Return the results of all sections, which the loop returned as one ``stack``."""
@@ -78,10 +75,3 @@ class GradientPaths:
         if self._is_chain and self._reached:
             return set(range(max(self._reached) + 1))
         return set(self._reached)
-
-
-def _stacked(tensors: Sequence[tf.Tensor], sections: int) -> list[tf.Tensor]:
-    stacks = []
-    for first in range(0, len(tensors), sections):
-        stacks.append(tf.stack(tensors[first : first + sections]))
-    return stacks
