@@ -173,10 +173,14 @@ def test_without_jit_the_process_takes_less():
     for model in (plain, kr.checkpointed(plain, every=1)):
         step = tf.function(gradient_step(model, loss=mean_square), autograph=False)
         step(x)
-        forget_free_memory(2**28)
-        with process_memory() as measured:
-            step(x)
-        taken.append(measured.over_idle_bytes)
+        # What earlier tests left behind may be freed, or used again, during one of them.
+        runs = []
+        for _ in range(3):
+            forget_free_memory(2**28)
+            with process_memory() as measured:
+                step(x)
+            runs.append(measured.over_idle_bytes)
+        taken.append(sorted(runs)[1])
     assert taken[1] < taken[0] / 2.5
 
 
