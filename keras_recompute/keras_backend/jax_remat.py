@@ -13,7 +13,6 @@ Sources: JAX's documentation of ``jax.checkpoint`` and ``jax.custom_vjp``; the b
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -71,8 +70,7 @@ def recomputed(function: Function, *, name: str, policy: Any = None) -> Function
             arguments, captured = given[: len(values)], given[len(values) :]
             return list(jaxpr_as_fun(traced.replace(consts=list(captured)))(*arguments))
 
-        fence = _with_fence if policy is None else functools.partial(_with_policy, policy=policy)
-        return fence(without_captures, name)(*values, *traced.consts)
+        return _with_fence(without_captures, name, policy)(*values, *traced.consts)
 
     return run
 
@@ -81,48 +79,14 @@ def _drops_barriers() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def _with_policy(function: Function, name: str, *, policy: Any) -> Function:
-    """Return ``function``, which captures nothing and of which ``policy`` saves some values.
-
-    Its gradient stands behind the branch, and is given what JAX saves.
-    """
-    differentiated: list[int] = []
-    arguments: list[None] = []
-
-    def forward(*given: Any) -> tuple[list[jax.Array], Any]:
-        values = [each.value for each in given]
-        differentiated[:] = _numbers_differentiated(given)
-        arguments[:] = [None] * len(given)
-
-        def of_these(*chosen: jax.Array) -> list[jax.Array]:
-            return function(*_with_values(values, differentiated, chosen))
-
-        # The function that JAX returns is a pytree: its leaves are what the policy saves.
-        saving = jax.checkpoint(of_these, policy=policy)
-        return jax.vjp(saving, *(values[number] for number in differentiated))
-
-    def backward(pull_back: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
-        found: list[Any] = list(arguments)
-        known = [g for g in gradients if not isinstance(g, SymbolicZero)]
-        if known and differentiated:
-            with jax.named_scope(name):
-                made = _fenced_pull_back(pull_back, list(gradients))
-            for number, gradient in zip(differentiated, made):
-                found[number] = gradient
-        return tuple(found)
-
-    fenced = jax.custom_vjp(function)
-    fenced.defvjp(forward, backward, symbolic_zeros=True)
-    return fenced
-
-
-def _fenced_pull_back(pull_back: Any, gradients: Sequence[Any]) -> list[jax.Array]:
-    """Return what ``pull_back`` makes of ``gradients``, computed once these are there."""
-    numbers = [n for n, g in enumerate(gradients) if not isinstance(g, SymbolicZero)]
-    incoming = [gradients[number] for number in numbers]
+def _fenced_pull_back(
+    pull_back: Any, gradients: Sequence[Any], asked: Sequence[int]
+) -> list[jax.Array]:
+    """Return what ``pull_back`` makes of ``gradients``, computed once those ``asked`` are there."""
+    incoming = [gradients[number] for number in asked]
 
     def pulled(pull_back: Any, incoming: Arrays) -> list[jax.Array]:
-        known = dict(zip(numbers, incoming))
+        known = dict(zip(asked, incoming))
         whole = []
         # Made here, since a branch is given no zeros of the type that stands for no gradient.
         for number, gradient in enumerate(gradients):
@@ -155,27 +119,42 @@ def _with_values(values: Arrays, numbers: Sequence[int], new: Arrays) -> list[ja
     return replaced
 
 
-def _with_fence(function: Function, name: str) -> Function:
-    """Return ``function``, which captures nothing, with its gradient behind the branch."""
-    differentiated: list[int] = []  # numbers of the values by which it is, as JAX says
+def _with_fence(function: Function, name: str, policy: Any) -> Function:
+    """Return ``function``, which captures nothing, with its gradient behind the branch.
 
-    def forward(*given: Any) -> tuple[list[jax.Array], tuple[jax.Array, ...]]:
+    The branch is given the arguments, or what JAX saves by a ``policy``.
+    """
+    # Numbers of the arguments by which JAX differentiates, and the number of all arguments.
+    differentiated: list[int] = []
+    count = 0
+
+    def forward(*given: Any) -> tuple[list[jax.Array], Any]:
+        nonlocal count
         # Not by frozen weights and statistics: a branch would compute gradients that nobody reads.
         differentiated[:] = _numbers_differentiated(given)
+        count = len(given)
         values = tuple(each.value for each in given)
-        return function(*values), values
+        if policy is None:
+            return function(*values), values
 
-    def backward(values: tuple[jax.Array, ...], gradients: Sequence[Any]) -> tuple[Any, ...]:
-        # Outputs that nothing differentiates have a symbolic zero, and are left out.
-        asked = []
-        for number, gradient in enumerate(gradients):
-            if not isinstance(gradient, SymbolicZero):
-                asked.append(number)
-        found: list[Any] = [None] * len(values)
+        def of_these(*chosen: jax.Array) -> list[jax.Array]:
+            return function(*_with_values(values, differentiated, chosen))
+
+        # The function that JAX returns is a pytree: its leaves are what the policy saves.
+        saving = jax.checkpoint(of_these, policy=policy)
+        return jax.vjp(saving, *(values[number] for number in differentiated))
+
+    def backward(kept: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
+        found: list[Any] = [None] * count
+        # Outputs that nothing differentiates have a symbolic zero.
+        asked = [n for n, g in enumerate(gradients) if not isinstance(g, SymbolicZero)]
         if asked and differentiated:
-            incoming = [gradients[number] for number in asked]
             with jax.named_scope(name):
-                made = _fenced_gradients(function, values, incoming, asked, differentiated)
+                if policy is None:
+                    incoming = [gradients[number] for number in asked]
+                    made = _fenced_gradients(function, kept, incoming, asked, differentiated)
+                else:
+                    made = _fenced_pull_back(kept, gradients, asked)
             for number, gradient in zip(differentiated, made):
                 found[number] = gradient
         return tuple(found)

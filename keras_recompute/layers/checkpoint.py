@@ -24,6 +24,9 @@ def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = 
     operations. ``fn`` is traced again after an attribute was set of a layer, of an argument object,
     or of the object that ``fn`` is or is a method of.
 
+    That is so on TensorFlow. On JAX and PyTorch ``fn`` runs at each call, and on PyTorch once more
+    for its replay; docs/backends.md says what differs there.
+
     Arguments that ``fn`` changes (lists, dicts, sets, data classes and other objects) are changed
     at every call, and gradients flow through what was put into them. A change to a variable or
     container around ``fn`` is reported by a RecomputeWarning. A function that is created again at

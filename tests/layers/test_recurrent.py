@@ -314,6 +314,7 @@ def test_a_gradient_through_one_result_alone(cell):
     for which in range(len(ours(X))):
         found = []
         for layer in (ours, plain):
-            step = gradient_step(layer, loss=lambda results: sum_of_squares(results[which]))  # noqa: B023
+            loss = lambda results: sum_of_squares(results[which])  # noqa: B023, E731
+            step = gradient_step(layer, loss=loss)
             found.append(step(X))
         assert_near(*found, 1e-5)

@@ -69,6 +69,11 @@ class JointGraph:
         """The placeholders of the output gradients, without the outputs that have none."""
         return tuple(present(self.output_gradients))
 
+    def incoming_among(self, output_gradients: Sequence[Any]) -> list[Any]:
+        """Return those of ``output_gradients``, one per output, that ``incoming`` stand for."""
+        pairs = zip(output_gradients, self.output_gradients)
+        return [gradient for gradient, placeholder in pairs if placeholder is not None]
+
     @property
     def rows(self) -> dict[int, tf.Tensor]:
         """The rows of the sparse gradients, by their ports."""

@@ -75,8 +75,7 @@ def _call_backward_eagerly(
 ) -> Gradients:
     """Do what ``_backward_call`` does, in eager code."""
     joint = part.joint
-    pairs = zip(output_gradients, joint.output_gradients)
-    incoming = [dy for dy, wanted in pairs if wanted is not None]
+    incoming = joint.incoming_among(output_gradients)
     n_ports, n_values, n_known = len(joint.gradients), len(values), len(values) + len(kept)
 
     def compute(inputs: Tensors) -> list[tf.Tensor]:
@@ -171,8 +170,7 @@ def _backward_call(
     # The gradient may be asked for in another graph than the function was called in, as in the body
     # of a loop.
     values, kept = capture_all(values), capture_all(kept)
-    pairs = zip(output_gradients, joint.output_gradients)
-    incoming = [in_default_graph(dy) for dy, wanted in pairs if wanted is not None]
+    incoming = list(map(in_default_graph, joint.incoming_among(output_gradients)))
     n_ports = len(joint.gradients)
     if not joint.produced:
         return [None] * n_ports

@@ -178,7 +178,7 @@ def _gradients(
     scaled, reported, *kept = part.forward.write(values)
     # The first output is differentiated, the second is only reported.
     ones = tf.ones_like(scaled), tf.zeros_like(reported)
-    incoming = [one for one, dy in zip(ones, part.joint.output_gradients) if dy is not None]
+    incoming = part.joint.incoming_among(ones)
     found = part.backpropagate([*values, *kept, *incoming])
     by_variable = {requested[n].ref(): densify(g) for n, g in enumerate(found) if g is not None}
     return reported, [

@@ -90,10 +90,11 @@ def test_lora_weights_get_gradients(how):
     layer.lora_kernel_b.assign(tf.ones_like(layer.lora_kernel_b))
 
     options = {"weights": [w.value for w in layer.trainable_variables], "loss": tf.identity}
-    found, wanted = (
-        loss_and_gradients(lambda x: function(x, training=True), X, mode="eager", **options)  # noqa: B023
-        for function in (wrapped, layer)
-    )
+
+    def gradients_of(function):
+        return loss_and_gradients(lambda x: function(x, training=True), X, mode="eager", **options)
+
+    found, wanted = map(gradients_of, (wrapped, layer))
     assert_all_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 
