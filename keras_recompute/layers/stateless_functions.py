@@ -80,19 +80,23 @@ def call_recomputed(
     It calls ``layers``, with all nested ones among them. ``policy`` is one of the backend's.
     """
     leaves = keras.tree.flatten((args, kwargs))
+    nest = keras.tree.map_structure(lambda _: None, (args, kwargs))
     numbers = [number for number, leaf in enumerate(leaves) if keras.ops.is_tensor(leaf)]
+    given = [leaves[number] for number in numbers]
+    # A tensor that the replay kept would stay in memory beside what the policy saves.
+    for number in numbers:
+        leaves[number] = None
     structure: list[Any] = []
 
     def flat(*tensors: Any) -> list[Any]:
         values = list(leaves)
         for number, tensor in zip(numbers, tensors):
             values[number] = tensor
-        new_args, new_kwargs = keras.tree.pack_sequence_as((args, kwargs), values)
+        new_args, new_kwargs = keras.tree.pack_sequence_as(nest, values)
         results = function(*new_args, **new_kwargs)
         structure[:] = [keras.tree.map_structure(_without_tensor, results)]
         return list(filter(keras.ops.is_tensor, keras.tree.flatten(results)))
 
-    given = [leaves[number] for number in numbers]
     outputs = run_recomputed(flat, given, layers, name=name, policy=policy)
     if outputs is None:
         # It made variables, such as those of a layer that is called for the first time. Behind a
