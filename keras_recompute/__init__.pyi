@@ -1,6 +1,6 @@
 from . import compat, distribute, engine, errors, ipu, layers, liveness, models, planning, report
 from .engine import keep_scope, policies, recompute_scope, updates_in_backward
-from .engine.inspection import (
+from .inspection import (
     forward_backward,
     print_forward_backward,
     print_saved_residuals,

@@ -1,4 +1,4 @@
-"""Which code on the Python call stack is the user's, and warnings that point at its line."""
+"""The user's code on the Python call stack: its lines, and warnings that point at one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import inspect
 import os
 import sys
 import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Tuple
 
 from .errors import RecomputeWarning
+
+# Of a traceback: file, line and function.
+Frame = Tuple[str, int, str]
 
 _LIBRARIES = ("tensorflow", "keras", "jax", "torch")
 
@@ -28,6 +34,26 @@ def _folders(loaded: tuple[str, ...]) -> tuple[str, ...]:
         if file:
             folders.append(Path(file).parent)
     return tuple(str(folder) + os.sep for folder in folders)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A line of the user's code."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} ({self.function})"
+
+
+def source_among(frames: Iterable[Frame]) -> Source | None:
+    """Return the innermost line of the user's code among ``frames``, innermost frame first."""
+    for file, line, function in frames:
+        if is_of_user(file):
+            return Source(os.path.basename(file), line, function or "<lambda>")
+    return None
 
 
 def warn_user(message: str) -> None:

@@ -44,6 +44,7 @@ MAY_IMPORT = {
         "keras_backend",
     },
     "keras_backend": {"errors", "seams"},
+    "inspection": {"errors", "seams", "user_code", "engine", "keras_backend", "layers"},
     "layers": {"errors", "op_names", "seams", "user_code", "engine", "keras_backend"},
     "models": {
         "errors",

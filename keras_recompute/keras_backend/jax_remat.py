@@ -23,7 +23,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import jaxpr_as_fun
 
 # A quiet NaN whose payload no floating-point unit generates.
-_NEVER = 0x7FD5_AA5A
+NEVER = 0x7FD5_AA5A
 
 Arrays = Sequence[jax.Array]
 Function = Callable[..., list[jax.Array]]
@@ -197,7 +197,7 @@ def _is_usual(incoming: Arrays) -> jax.Array:
         if gradient.size:
             first = jnp.real(gradient).reshape(-1)[0].astype(jnp.float32)
             bits = jax.lax.bitcast_convert_type(first, jnp.uint32)
-            usual = usual & (bits != jnp.uint32(_NEVER))
+            usual = usual & (bits != jnp.uint32(NEVER))
     return usual
 
 

@@ -38,6 +38,11 @@ def mark(value: torch.Tensor, name: str) -> torch.Tensor:
         _name.reset(token)
 
 
+def name_of_mark(operation: Any) -> str | None:
+    """Return the name that ``operation``, which runs now, marks its result with."""
+    return _name.get() if operation is _MARK else None
+
+
 def backend_policy(policy: Any) -> Callable[[], Any] | None:
     """Return ``policy`` as contexts of ``torch.utils.checkpoint``; None saves nothing.
 
@@ -71,7 +76,7 @@ def _decide(policy: Any, _: Any, operation: Any, *__: Any, **___: Any) -> Checkp
 def _saves(policy: Any, operation: Any) -> bool:
     if isinstance(policy, policies.SaveMatmuls):
         return operation in _MATMULS or (policy.batch_dims and operation in _BATCHED)
-    name = _name.get() if operation is _MARK else None
+    name = name_of_mark(operation)
     if isinstance(policy, policies.SaveNames):
         return name in policy.names
     if isinstance(policy, policies.SaveAllButNames):

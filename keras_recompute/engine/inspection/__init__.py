@@ -1,26 +1,8 @@
-"""The inspection of a function: what it keeps, what it repeats, and its two programs."""
+"""The inspection of a function: what it keeps, what it repeats, and its two programs.
 
-from .program_text import (
-    Equation,
-    ForwardBackward,
-    ProgramText,
-    Value,
-    forward_backward,
-    print_forward_backward,
-    replay_count,
-)
-from .residuals import Residual, print_saved_residuals, residuals, saved_residuals
+``records`` need no backend; the functions are TensorFlow's.
+"""
 
-__all__ = [
-    "Equation",
-    "ForwardBackward",
-    "ProgramText",
-    "Residual",
-    "Value",
-    "forward_backward",
-    "print_forward_backward",
-    "print_saved_residuals",
-    "replay_count",
-    "residuals",
-    "saved_residuals",
-]
+import lazy_loader as _lazy
+
+__getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)

@@ -15,6 +15,7 @@ from ..frontend.checkpoint import Checkpointed, conversion
 from ..graph.dataflow import tensor_specs
 from ..partition.partition import Partition
 from ..policies import save_everything
+from .records import no_input_text, no_result_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,20 +61,10 @@ def analyze(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     trace = part.joint.trace
     paths = treedef.paths(parameters)
     if not part.joint.incoming:
-        types = ", ".join(sorted({t.dtype.name for t in trace.outputs}))
-        raise InvalidArgumentError(
-            f"{name!r} returns only {types}, which have no gradient: return a floating-point tensor"
-        )
+        raise InvalidArgumentError(no_result_text(name, [t.dtype.name for t in trace.outputs]))
     if not part.joint.produced:
-        inputs = (
-            ", ".join(f"{path} is {t.dtype.name}" for path, t in zip(paths, tensors))
-            or "it takes no tensor"
-        )
-        raise InvalidArgumentError(
-            f"{name!r} has no input with a gradient: {inputs}, and it reads no variable. Integers "
-            "and Python numbers have none: pass a floating-point tensor, such as "
-            "tf.constant(3.0)."
-        )
+        inputs = [(path, t.dtype.name) for path, t in zip(paths, tensors)]
+        raise InvalidArgumentError(no_input_text(name, inputs, "tf.constant(3.0)"))
     names = (*paths, *(getattr(v, "path", None) or v.name.split(":")[0] for v in trace.variables))
     return Analysis(
         part, name, (*names, *(t.name if hasattr(t, "graph") else "" for t in trace.captures))

@@ -8,9 +8,7 @@ Source: the notebook "Gradient checkpointing with jax.checkpoint", ``print_fwd_b
 
 from __future__ import annotations
 
-import string
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -19,58 +17,19 @@ from ...op_names import RECOMPUTE, parse_op_name
 from ..graph.annotations import is_identity
 from ..graph.dataflow import port_refs, tensor_refs
 from ..graph.op_sets import SHAPES, SOURCES, VIEWS
-from ..graph.source_location import static_shape, type_text
+from ..graph.source_location import static_shape
 from ..partition.partition import Partition
 from ..partition.program import GraphProgram
 from .analysis import Analysis, analyze
-
-
-@dataclass(frozen=True)
-class Value:
-    """A value of a program's text: its letter, its type, and for an input what it is."""
-
-    letter: str
-    type: str
-    origin: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.letter}: {self.type}" + (f"  # {self.origin}" if self.origin else "")
-
-
-@dataclass(frozen=True)
-class Equation:
-    """``results = operation(operands)``; ``replayed`` if it repeats a forward operation."""
-
-    results: tuple[Value, ...]
-    operation: str
-    operands: tuple[str, ...]
-    replayed: bool
-
-    def __str__(self) -> str:
-        left = ", ".join(f"{value.letter}: {value.type}" for value in self.results)
-        return f"{left or '_'} = {self.operation} {' '.join(self.operands)}".rstrip()
-
-
-@dataclass(frozen=True)
-class ProgramText:
-    """A program as text: inputs, equations in running order, letters of the outputs."""
-
-    inputs: tuple[Value, ...]
-    equations: tuple[Equation, ...]
-    outputs: tuple[str, ...]
-
-    def __str__(self) -> str:
-        lines = list(map("in   {}".format, self.inputs))
-        lines += map("     {}".format, self.equations)
-        return "\n".join([*lines, f"out  {' '.join(self.outputs)}"])
-
-
-@dataclass(frozen=True)
-class ForwardBackward:
-    """The two programs of a function."""
-
-    forward: ProgramText
-    backward: ProgramText
+from .records import (
+    Equation,
+    ForwardBackward,
+    Letters,
+    ProgramText,
+    Value,
+    constant_text,
+    type_text,
+)
 
 
 def forward_backward(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> ForwardBackward:
@@ -95,7 +54,7 @@ def forward_backward(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Forwa
         ['Sin']
     """
     found = analyze(fn, args, kwargs)
-    letters = _Letters()
+    letters = Letters(lambda tensor: tensor.ref())
     return ForwardBackward(
         _listing(found, found.part.forward, letters), _listing(found, found.part.backward, letters)
     )
@@ -141,62 +100,15 @@ def print_forward_backward(fn: Callable[..., Any], *args: Any, **kwargs: Any) ->
                                                h: float32[4] = Mul g e
                                           out  h
     """
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    programs = forward_backward(fn, *args, **kwargs)
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="bold green")
-    table.add_column("forward computation:")
-    table.add_column("backward computation:")
-    cells = []
-    for program in (programs.forward, programs.backward):
-        replayed = {f"     {equation}" for equation in program.equations if equation.replayed}
-        lines = [
-            Text(line, style="yellow" if line in replayed else "")
-            for line in str(program).splitlines()
-        ]
-        cells.append(Text("\n").join(lines))
-    table.add_row(*cells)
-    Console().print(table)
+    forward_backward(fn, *args, **kwargs).print()
 
 
-class _Letters:
-    """Gives letters to tensors in the order of their use: a, b, ..., z, ba, bb, ..."""
-
-    def __init__(self) -> None:
-        self._of: dict[Any, str] = {}
-        self._count = 0
-
-    def __call__(self, tensor: tf.Tensor) -> str:
-        if tensor.ref() not in self._of:
-            number, text = self._count, ""
-            self._count += 1
-            while number or not text:
-                number, digit = divmod(number, 26)
-                text = string.ascii_lowercase[digit] + text
-            self._of[tensor.ref()] = text
-        return self._of[tensor.ref()]
-
-    def constant(self, tensor: tf.Tensor) -> None:
-        """Write ``tensor`` as its value where that is short."""
-        value = tf.get_static_value(tensor)
-        short = value is not None and value.size <= 4
-        self._of[tensor.ref()] = (
-            str(value.tolist()).replace(" ", "") if short else f"<constant {tensor.name}>"
-        )
-
-    def same(self, tensor: tf.Tensor, other: tf.Tensor) -> None:
-        """Give ``tensor`` the letter of ``other``."""
-        self._of[tensor.ref()] = self(other)
-
-
-def _listing(found: Analysis, program: GraphProgram, letters: _Letters) -> ProgramText:
+def _listing(found: Analysis, program: GraphProgram, letters: Letters) -> ProgramText:
     read = port_refs(map(program.inputs_of, program.operations)) | tensor_refs(program.outputs)
     inputs = []
     for number, port in enumerate(program.ports):
         for tensor in port[1:]:
-            letters.same(tensor, port[0])
+            letters.write_as(tensor, letters(port[0]))
         if not read.isdisjoint(tensor_refs(port)):
             inputs.append(_value(port[0], letters, _kind_of_port(found, number)))
     for handle, _ in program.handles:
@@ -206,11 +118,12 @@ def _listing(found: Analysis, program: GraphProgram, letters: _Letters) -> Progr
     for operation in program.operations:
         operands = program.inputs_of(operation)
         if operation.type == "Const":
-            letters.constant(operation.outputs[0])
+            made = operation.outputs[0]
+            letters.write_as(made, constant_text(tf.get_static_value(made), made.name))
             continue
         if is_identity(operation):
             for source, result in zip(operands, operation.outputs):
-                letters.same(result, source)
+                letters.write_as(result, letters(source))
             continue
         results = tuple(_value(t, letters) for t in operation.outputs)
         is_replayed = program is found.part.backward and _is_replayed(operation, found.part)
@@ -219,7 +132,7 @@ def _listing(found: Analysis, program: GraphProgram, letters: _Letters) -> Progr
     return ProgramText(tuple(inputs), tuple(equations), tuple(map(letters, program.outputs)))
 
 
-def _value(tensor: tf.Tensor, letters: _Letters, origin: str = "") -> Value:
+def _value(tensor: tf.Tensor, letters: Letters, origin: str = "") -> Value:
     return Value(letters(tensor), type_text(tensor.dtype.name, static_shape(tensor)), origin)
 
 

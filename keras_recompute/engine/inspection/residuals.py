@@ -10,49 +10,18 @@ Source: ``jax.ad_checkpoint.print_saved_residuals``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
+from ...user_code import Source
 from ..frontend.diagnostics import advise_placement
 from ..graph.annotations import aliases, annotated_name
 from ..graph.dataflow import tensor_refs
-from ..graph.source_location import Source, source_of, static_shape, type_text
+from ..graph.source_location import source_of, static_shape
 from ..policies import Decision, save_everything
 from .analysis import Analysis, analyze
-
-
-@dataclass(frozen=True)
-class Residual:
-    """One value that the backward pass reads.
-
-    ``kind`` is ``argument``, ``variable``, ``captured tensor``, ``operation`` or ``name``.
-    ``origin`` says which one: a path such as ``params[0]``, a variable's name, an operation's type,
-    a name given by ``checkpoint_name``. ``bytes`` and dimensions are None where they are not known
-    before the program runs. ``decision`` says what becomes of it.
-    """
-
-    dtype: str
-    shape: tuple[int | None, ...] | None
-    bytes: int | None
-    kind: str
-    origin: str
-    source: Source | None
-    decision: Decision
-
-    def __str__(self) -> str:
-        made = {"operation": f"output of {self.origin}", "name": f"named {self.origin!r}"}.get(
-            self.kind
-        )
-        text = made or f"from the {self.kind} {self.origin}".rstrip()
-        where = f" from {self.source}" if self.source else ""
-        how = {
-            Decision.OFFLOAD: ", offloaded",
-            Decision.RECOMPUTE: ", recomputed",
-            Decision.SAVE: "",
-        }[self.decision]
-        return f"{type_text(self.dtype, self.shape)} {text}{where}{how}"
+from .records import Residual
 
 
 def residuals(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Residual, ...]:

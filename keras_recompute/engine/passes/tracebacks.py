@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from ...seams.tensorflow.tracebacks import set_traceback, traceback_as_run, traceback_here
 from ...user_code import is_of_user
-from ..graph.source_location import source_among, source_of
+from ..graph.source_location import source_in, source_of
 
 Result = TypeVar("Result")
 # A file, a line number and a function's name, each.
@@ -100,7 +100,7 @@ def _make_traceback(lines: Lines) -> tuple[Any, list[Any]]:
 
 def _share(operations: list[tf.Operation]) -> None:
     shared = traceback_here()
-    source = source_among(shared)
+    source = source_in(shared)
     for operation in operations:
         if operation.traceback and source_of(operation) == source:
             set_traceback(operation, shared)
