@@ -29,6 +29,11 @@ def tracing_for(backend: str) -> Iterator[None]:
         _chosen.reset(token)
 
 
+def described_backend() -> str | None:
+    """Return the backend of a device that is not here, for which a trace runs; else None."""
+    return _chosen.get()
+
+
 def backend_now() -> str:
     """Return the backend that is traced for.
 

@@ -22,6 +22,8 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import jaxpr_as_fun
 
+from ..backends import CPU, described_backend
+
 # A quiet NaN whose payload no floating-point unit generates.
 NEVER = 0x7FD5_AA5A
 
@@ -76,7 +78,7 @@ def recomputed(function: Function, *, name: str, policy: Any = None) -> Function
 
 
 def _drops_barriers() -> bool:
-    return jax.default_backend() == "cpu"
+    return (described_backend() or jax.default_backend()) == CPU
 
 
 def _fenced_pull_back(

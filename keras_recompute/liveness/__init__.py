@@ -7,6 +7,8 @@ load TensorFlow.
 """
 
 from .allocator import device_memory, forget_free_memory
+from .captured_fit import capture_fit
+from .compiled_program import CompiledProgram
 from .device_compilers import Device, devices
 from .parameters import Parameter
 from .popvision_reader import read_popvision
@@ -14,7 +16,7 @@ from .process import MeasuredMemory, process_memory
 from .profile_pop import IpuTarget, Profile, is_profile_pop, read_profile_pop, write_profile_pop
 from .program import Buffer, Program, Step, Timeline
 from .reconcile import reconcile
-from .xla_compilation import CompiledProgram, capture_fit, compile_program, profile
+from .xla_compilation import compile_program, profile
 from .xla_reader import read_hlo_proto
 
 __all__ = [

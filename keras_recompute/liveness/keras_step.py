@@ -30,12 +30,14 @@ def is_model(value: Any) -> bool:
 def layer_names(model: Any) -> tuple[str, ...]:
     """Return the names of all layers of a model, nested ones included, and ``compile_loss``.
 
-    The model's own name is included only if the paths of its variables begin with it, which is not
-    so for a functional model.
+    Names of models are among them where the paths of variables begin with them: not that of a
+    functional model, but that of a Sequential whose layers a checkpointed model took over.
     """
     names = {layer.name for layer in layers_in(model, include_self=False)} | {"compile_loss"}
-    if any(variable.path.startswith(f"{model.name}/") for variable in model.variables):
-        names.add(model.name)
+    for variable in model.variables:
+        first, *rest = variable.path.split("/")
+        if first == model.name or (rest and rest[0] in names):
+            names.add(first)
     return tuple(sorted(names))
 
 
@@ -48,20 +50,8 @@ def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
     Raises InvalidArgumentError for a model that was not compiled, and for too little or too much
     data.
     """
-    is_own = has_own_train_step(model)
-    has_optimizer = getattr(model, "optimizer", None) is not None
-    if not getattr(model, "compiled", False) or not (has_optimizer or is_own):
-        how = "compile(...), as its class takes it," if is_own else "compile(optimizer, loss)"
-        raise InvalidArgumentError(
-            f"the model {model.name!r} is not compiled with an optimizer, so fit would run no "
-            f"training step: call model.{how} first"
-        )
-    if not 1 <= len(data) <= len(DATA_NAMES):
-        raise InvalidArgumentError(
-            f"profile(model, x, y) takes a batch as fit does, {', '.join(DATA_NAMES)}, not "
-            f"{len(data)} values"
-        )
-    if not is_own:
+    check_compiled(model, data)
+    if not has_own_train_step(model):
         # A model whose call cannot be run on shapes alone is built by its step instead.
         with contextlib.suppress(RuntimeError, ValueError):
             build_for_fit(model, data)
@@ -76,6 +66,23 @@ def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
     step = steps[len(data)]
     step.__name__ = "training_step"  # the program is called after it
     return step
+
+
+def check_compiled(model: Any, data: tuple[Any, ...]) -> None:
+    """Raise InvalidArgumentError unless ``fit`` could train ``model`` on a batch like ``data``."""
+    is_own = has_own_train_step(model)
+    has_optimizer = getattr(model, "optimizer", None) is not None
+    if not getattr(model, "compiled", False) or not (has_optimizer or is_own):
+        how = "compile(...), as its class takes it," if is_own else "compile(optimizer, loss)"
+        raise InvalidArgumentError(
+            f"the model {model.name!r} is not compiled with an optimizer, so fit would run no "
+            f"training step: call model.{how} first"
+        )
+    if not 1 <= len(data) <= len(DATA_NAMES):
+        raise InvalidArgumentError(
+            f"profile(model, x, y) takes a batch as fit does, {', '.join(DATA_NAMES)}, not "
+            f"{len(data)} values"
+        )
 
 
 def compiled_functions(train_function: Any) -> Iterator[Any]:

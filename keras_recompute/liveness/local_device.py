@@ -11,6 +11,7 @@ from typing import Any, Iterable, Iterator
 import numpy as np
 
 from ..backends import CPU, GPU
+from ..keras_backend import JAX, current_backend
 from .allocator import device_memory, forget_free_memory
 from .device_compilers import Device, find_device, require_compiler
 from .process import MeasuredMemory, process_memory
@@ -32,7 +33,9 @@ def device_named(name: str) -> Device:
 
 
 def local_device() -> Device:
-    """Return the first GPU that TensorFlow sees, with its usable memory; else this machine."""
+    """Return the first GPU that Keras's backend sees, with its usable memory; else this machine."""
+    if current_backend() == JAX:
+        return _local_device_of_jax()
     import tensorflow as tf
 
     logical = tf.config.list_logical_devices("GPU")
@@ -49,6 +52,16 @@ def local_device() -> Device:
     name = logical[0].name.rsplit("/", 1)[-1]
     memory_bytes = next((size for full, size in sizes.items() if full.endswith(name)), 0)
     return Device(LOCAL, details.get("device_name", "the GPU here"), GPU, memory_bytes, ())
+
+
+def _local_device_of_jax() -> Device:
+    import jax
+
+    device = jax.local_devices()[0]
+    if device.platform == CPU:
+        return Device(LOCAL, "the CPU here", CPU, machine_bytes() or 0, ())
+    memory_bytes = int((device.memory_stats() or {}).get("bytes_limit", 0))
+    return Device(LOCAL, device.device_kind, device.platform, memory_bytes, ())
 
 
 def machine_bytes() -> int | None:

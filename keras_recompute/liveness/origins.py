@@ -1,4 +1,4 @@
-"""Phase, section and layer of an operation in a compiled program, from its TensorFlow name.
+"""Phase, section and layer of an operation in a compiled program, from its name.
 
 A name is a path of scopes that ends in the operation. The scopes of ``op_names`` give phase and
 section. Between them and the operation are the layers, mixed with scopes that TensorFlow opens
@@ -20,8 +20,8 @@ _ORIGIN = re.compile(
 )
 # Scopes that TensorFlow, Keras and the engine open for loops, branches and random numbers.
 _PLUMBING = re.compile(
-    r"(?:while|cond|branch|body|checkpoint|stash|microbatch|again|alone|passed_on|output_gradients"
-    r"|stateless_dropout|stateless_random_[a-z]+)(?:_\d+)?\Z"
+    r"(?:while|cond|branch(?:_\d+_fun)?|body|closed_call|checkpoint|stash|microbatch|again|alone"
+    r"|passed_on|output_gradients|stateless_dropout|stateless_random_[a-z]+)(?:_\d+)?\Z"
 )
 _UNIQUE = re.compile(r"_\d+\Z")
 
@@ -43,6 +43,7 @@ class Names:
     ``layers`` has the scopes of layers, ``roots`` the first scopes of layers' paths. If they
     are ``complete``, no other scope is a layer. Otherwise any scope may be one that is not known to
     be something else. ``weights`` has the paths of weights, which copies of them are called by.
+    Scopes are ``numbered`` where TensorFlow adds numbers to scopes that are opened again.
     """
 
     layers: AbstractSet[str] = frozenset()
@@ -50,10 +51,15 @@ class Names:
     optimisers: AbstractSet[str] = frozenset()
     complete: bool = False
     weights: AbstractSet[str] = frozenset()
+    numbered: bool = True
 
     @staticmethod
     def of_variables(
-        weights: Iterable[str], optimiser_state: Iterable[str], layers: Iterable[str] = ()
+        weights: Iterable[str],
+        optimiser_state: Iterable[str],
+        layers: Iterable[str] = (),
+        *,
+        numbered: bool = True,
     ) -> Names:
         """Return the names that follow from the paths of variables, such as ``"net/lstm/kernel"``.
 
@@ -74,6 +80,7 @@ class Names:
             optimisers=optimisers,
             complete=bool(known),
             weights=paths,
+            numbered=numbered,
         )
 
     def origin(
@@ -165,7 +172,7 @@ class Names:
         are in ``dense_1``, and those of ``dense_1`` in ``dense_1_2``: a name without its number is
         tried first.
         """
-        bare = _UNIQUE.sub("", scope)
+        bare = _UNIQUE.sub("", scope) if self.numbered else scope
         return bare if bare in among else scope if scope in among else None
 
 

@@ -51,30 +51,35 @@ def describe_inputs(concrete: Any, input_feed: Sequence[int | str]) -> list[Para
     arguments = _argument_names(concrete, count)
     described = list(map(_argument, arguments, concrete.inputs))
     variables = {id(variable.handle): variable for variable in concrete.graph.variables}
-    paths = list(map(_path, variables.values()))
-    scopes = optimiser_scopes(paths)
-    weights = [path for path in paths if variable_category(path, scopes) == WEIGHT]
+    found = describe_variables([(_path(v), _size(v)) for v in variables.values()])
+    described_variables = dict(zip(variables, found))
     for captured, tensor in zip(concrete.captured_inputs, concrete.inputs[count:]):
-        variable = variables.get(id(captured))
-        if variable is None:
-            described.append(_argument(tensor.op.name, tensor))
-        else:
-            path = _path(variable)
-            category = variable_category(path, scopes)
-            described.append(
-                Parameter(
-                    path,
-                    category,
-                    size_bytes=_size(variable),
-                    layer=_layer(path, category, weights),
-                )
-            )
-    _mark_fed(described, input_feed)
+        variable = described_variables.get(id(captured))
+        described.append(_argument(tensor.op.name, tensor) if variable is None else variable)
+    mark_fed(described, input_feed)
     return described
 
 
-def _mark_fed(described: list[Parameter], input_feed: Sequence[int | str]) -> None:
-    """Mark the data arguments among ``described`` that ``input_feed`` names."""
+def describe_variables(variables: Sequence[tuple[str, int | None]]) -> list[Parameter]:
+    """Return a description of each variable, given its path and its size in bytes.
+
+    They are weights or the state of an optimiser.
+    """
+    scopes = optimiser_scopes(path for path, _ in variables)
+    weights = [path for path, _ in variables if variable_category(path, scopes) == WEIGHT]
+    described = []
+    for path, size_bytes in variables:
+        category = variable_category(path, scopes)
+        layer = _layer(path, category, weights)
+        described.append(Parameter(path, category, size_bytes=size_bytes, layer=layer))
+    return described
+
+
+def mark_fed(described: list[Parameter], input_feed: Sequence[int | str]) -> None:
+    """Mark the data arguments among ``described`` that ``input_feed`` names.
+
+    Raises InvalidArgumentError for a name that none has.
+    """
     data = [n for n, parameter in enumerate(described) if parameter.category == INPUT]
     for wanted in input_feed:
         is_found = False

@@ -1,6 +1,6 @@
 """Reader of programs that XLA compiled; with ``xla_schedule`` all that knows XLA's format.
 
-An optimised program, as ``xla_compilation`` gets it, has a schedule, a buffer assignment and the
+An optimised program, as ``profile`` gets it, has a schedule, a buffer assignment and the
 trace of the allocator:
 
 * *program steps*: the schedule with the bodies of loops and branches in place, in the order of
@@ -18,7 +18,6 @@ parameter are never in it.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 from operator import add
 from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
@@ -36,6 +35,7 @@ from .heap_trace import (
     replay_allocations,
     with_monotone_steps,
 )
+from .jax_op_names import translate_op_names
 from .origins import Names, Origin
 from .parameters import Parameter, match_parameters
 from .program import (
@@ -53,7 +53,7 @@ from .xla_schedule import Schedule
 
 _KINDS = {0: ALLOCATE, 1: FREE, 2: SHARE}
 _NO_FILE = "dummy_file_name"  # XLA's file name of instructions without a source line
-_LIBRARIES = "/tensorflow/python/", "/keras/src/", "/keras_recompute/"
+_LIBRARIES = "/tensorflow/python/", "/keras/src/", "/keras_recompute/", "/jax/"
 # Stages of experimental_get_compiler_ir: the compiled program, and the input of other compilers.
 STAGE = "optimized_hlo_proto_serialized"
 UNOPTIMIZED = "hlo_serialized"
@@ -98,7 +98,7 @@ def read_hlo_proto(
     """
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-    from ..seams.tensorflow.protos import HloProto
+    from .xla_messages import HloProto
 
     proto = HloProto()
     try:
@@ -137,6 +137,7 @@ class _Reader:
                 "the program has no entry computation or no buffer assignment: give a compiled "
                 f"program, of stage {STAGE!r}"
             )
+        is_from_jax = translate_op_names(self.module)
         self.entry_parameters: dict[int, Any] = {}
         for instruction in entry[0].instructions:
             if instruction.opcode == "parameter":
@@ -148,7 +149,7 @@ class _Reader:
                 weights.append(parameter.name)
             elif parameter.category == OPTIMISER:
                 state.append(parameter.name)
-        names = Names.of_variables(weights, state, layers)
+        names = Names.of_variables(weights, state, layers, numbered=not is_from_jax)
         self.schedule = Schedule(self.module, names, self.parameters)
         # The device's main memory has colour 0. A TPU's compiler also places values on the chip or
         # in the host's memory.
@@ -296,13 +297,31 @@ class _Reader:
 
     def _source(self, metadata: Any, op_name: str | None) -> str | None:
         """Return the compiler's source line, unless it is a library's; else the operation's."""
-        file = metadata.source_file
-        if file and file != _NO_FILE and not any(library in file for library in _LIBRARIES):
-            return f"{file}:{metadata.source_line}"
+        frames = [(file, line) for file, line in self._frames(metadata) if file]
+        are_users = [not _is_of_library(file) for file, _ in frames]
+        if True in are_users:
+            innermost = are_users.index(True)
+            # A line that called the libraries, as that of fit, would be the same for all.
+            if innermost == 0 or False in are_users[innermost:]:
+                file, line = frames[innermost]
+                return f"{file}:{line}"
         # Names of the enclosing calls precede the operation's own name.
         while op_name and op_name not in self.sources:
             op_name = op_name.partition("/")[2]
         return self.sources.get(op_name) if op_name else None
+
+    def _frames(self, metadata: Any) -> Iterator[tuple[str, int]]:
+        """Yield the file and line of an operation and, where JAX noted them, of its callers."""
+        yield metadata.source_file, metadata.source_line
+        index, number = self.module.stack_frame_index, metadata.stack_frame_id
+        # Numbers count from 1. The outermost frame is its own parent.
+        while 0 < number <= len(index.stack_frames):
+            frame = index.stack_frames[number - 1]
+            location = index.file_locations[frame.file_location_id - 1]
+            yield index.file_names[location.file_name_id - 1], location.line
+            if frame.parent_frame_id >= number:
+                return
+            number = frame.parent_frame_id
 
     def _outside_the_trace(self) -> Iterator[Buffer]:
         """Yield parameters, constants, results, and allocations that no trace explains."""
@@ -343,6 +362,10 @@ class _Reader:
         )
 
 
+def _is_of_library(file: str) -> bool:
+    return file == _NO_FILE or any(library in file for library in _LIBRARIES)
+
+
 def _values_in(allocation: Any) -> list[int]:
     """Return the ids of the values that are stored in ``allocation``."""
     return [assigned.logical_buffer_id for assigned in allocation.assigned]
@@ -359,10 +382,8 @@ def _is_temporary(allocation: Any) -> bool:
 
 def _shape_bytes(shape: Any) -> int:
     """Return the bytes of a dense array of ``shape``, of all of them for a tuple."""
-    from ..seams.tensorflow.protos import PrimitiveType
+    from .xla_messages import element_bytes
 
     if shape.tuple_shapes:
         return sum(map(_shape_bytes, shape.tuple_shapes))
-    # F32, BF16, F8E5M2; PRED has none
-    bits = re.search(r"[0-9]+", PrimitiveType.Name(shape.element_type))
-    return math.prod(shape.dimensions) * max(int(bits.group()) if bits else 8, 8) // 8
+    return math.prod(shape.dimensions) * element_bytes(shape.element_type)

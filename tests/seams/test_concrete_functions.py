@@ -3,6 +3,7 @@
 import pytest
 import tensorflow as tf
 
+from keras_recompute.liveness.xla_messages import HloProto
 from keras_recompute.seams.tensorflow.concrete_functions import (
     called_functions,
     fresh_function,
@@ -10,7 +11,6 @@ from keras_recompute.seams.tensorflow.concrete_functions import (
     traces,
     xla_compiler,
 )
-from keras_recompute.seams.tensorflow.protos import HloProto
 
 
 def test_a_function_says_whether_xla_compiles_it():

@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.seams.tensorflow.protos import (
-    ConvolutionDimensionNumbers,
-    HloProto,
-    PrimitiveType,
-)
+from keras_recompute.seams.tensorflow.protos import ConvolutionDimensionNumbers
 from keras_recompute.seams.tensorflow.xla import (
     is_for_xla,
     xla_conv_v2,
@@ -89,15 +85,3 @@ def test_convolution_in_a_layout_of_its_numbers():
     np.testing.assert_array_equal(
         tf.squeeze(compiled(convolution)(image, kernel)), [10, 21, 32, 43]
     )
-
-
-def test_a_compiled_program_is_read_with_its_buffers_and_types():
-    program = compiled(lambda x: x + 1)
-    proto = HloProto()
-    compile_now = program.experimental_get_compiler_ir(tf.zeros(8))
-    proto.ParseFromString(compile_now(stage="optimized_hlo_proto_serialized"))
-    assert proto.buffer_assignment.buffer_allocations
-    (entry,) = [
-        c for c in proto.hlo_module.computations if c.id == proto.hlo_module.entry_computation_id
-    ]
-    assert PrimitiveType.Name(entry.instructions[0].shape.element_type) == "F32"

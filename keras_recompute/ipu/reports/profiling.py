@@ -20,7 +20,7 @@ import tensorflow as tf
 from ...liveness import CompiledProgram, Profile, compile_program, write_profile_pop
 from ...liveness.keras_step import compiled_functions, layer_names
 from ...liveness.profile_pop import POP_NAME
-from ...liveness.xla_compilation import compile_trace
+from ...liveness.tensorflow_functions import compile_trace
 from ...seams.tensorflow.concrete_functions import traces
 from ...sizes import format_bytes
 from ..configuration import config

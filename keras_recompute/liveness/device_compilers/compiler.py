@@ -59,15 +59,19 @@ class CompiledForDevice:
     seconds: float
 
 
-def compile_for(device: Device, module: bytes, *, timeout_seconds: float) -> CompiledForDevice:
-    """Compile a serialized ``xla.HloModuleProto`` for ``device``, or find it in the cache.
+def compile_for(
+    device: Device, module: bytes, *, timeout_seconds: float, is_stablehlo: bool = False
+) -> CompiledForDevice:
+    """Compile a module for ``device``, or find it in the cache.
+
+    It is a serialized ``xla.HloModuleProto``, or a text of StableHLO.
 
     Raises DeviceError if the compiler is missing, refuses the program or exceeds
     ``timeout_seconds``, and DoesNotFitError if it reports that the program needs more memory than
     the device has.
     """
     python, versions = require_compiler(device)
-    request = request_for(device)
+    request = {**request_for(device), "is_stablehlo": is_stablehlo}
     # The worker's code is part of the key, since a change of it may change the program.
     key = cache.cache_key(
         module, json.dumps([request, versions], sort_keys=True).encode(), _WORKER.read_bytes()

@@ -6,8 +6,8 @@ It ends when its standard input closes, so that it does not outlive its parent.
 
 JAX's plugins for CUDA and TPU can describe a device without having it (a topology), and give a
 client that only compiles. A process can hold one such compiler, and some failures end the process;
-hence one process per program. The request names the program, an ``xla.HloModuleProto``, and the
-folder for the answer:
+hence one process per program. The request names the program, an ``xla.HloModuleProto`` or a text
+of StableHLO, and the folder for the answer:
 
 * ``answer.json``: the compiler's memory statistics and the seconds it took, or an ``error``;
 * ``program.hlo_proto.pb``: the compiled ``xla.HloProto`` with its buffer assignment, if written.
@@ -71,7 +71,9 @@ def _compile(request: dict) -> dict:
     )
     device = topology.devices[0]
     with open(request["module"], "rb") as file:
-        module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(file.read()), mlir.make_ir_context())
+        given = file.read()
+    stablehlo = given if request["is_stablehlo"] else _jax.mlir.hlo_to_stablehlo(given)
+    module = ir.Module.parse(stablehlo, mlir.make_ir_context())
     options = xla_client.CompileOptions()
     options.device_assignment = xla_client.DeviceAssignment.create(
         np.array([[device.id]], np.int32)

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...errors import InvalidArgumentError
-from ...liveness.xla_compilation import batch_spec
+from ...liveness.tensorflow_functions import batch_spec
 from ...seams.keras.graph import flat_inputs, nodes_of
 from ..keras_graph.call_graph import Graph, InitialState, Key, Values, keys_made
 from .side_outputs import SideOutputs

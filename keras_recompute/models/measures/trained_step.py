@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from ...engine import ordered_updates
-from ...liveness.xla_compilation import batch_spec
+from ...liveness.tensorflow_functions import batch_spec
 from ...seams.keras.layers import takes_training
 from ...seams.keras.replicated_steps import strategy_of
 from ...seams.keras.training import build_for_fit, record_loss

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from ...errors import InvalidArgumentError, RecomputeWarning
 from ...liveness.keras_step import training_step
-from ...liveness.xla_compilation import batch_spec
+from ...liveness.tensorflow_functions import batch_spec
 from ...seams.keras.layers import layers_in
 from ...seams.keras.training import has_own_train_step
 from ..classes.layer_remat import RematLayers, paths_of, with_recomputed_layers

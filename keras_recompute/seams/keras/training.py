@@ -5,13 +5,16 @@ Importing this module does not load Keras.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 
 def build_for_fit(model: Any, batch: tuple[Any, ...]) -> None:
     """Create all variables of a compiled ``model`` for a ``batch`` without running a step."""
-    with model.distribute_strategy.scope():
+    # Keras distributes its models itself on JAX and PyTorch.
+    strategy = getattr(model, "distribute_strategy", None)
+    with contextlib.nullcontext() if strategy is None else strategy.scope():
         model._symbolic_build(data_batch=batch)
 
 

@@ -1,0 +1,213 @@
+"""Functions of JAX, and the training step of a Keras model on it, compiled by XLA.
+
+JAX gives a compiled program without the trace of the allocator. So XLA is asked to write the
+program into a temporary folder, by its options ``xla_dump_to`` and ``xla_dump_hlo_as_proto``.
+"""
+
+from __future__ import annotations
+
+import glob
+import inspect
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
+
+from ..backends import CPU, GPU, tracing_for
+from ..errors import DeviceError, InvalidArgumentError, UnsupportedError
+from .categories import INPUT, WEIGHT
+from .compiled_program import CompiledProgram, TracedFunction, batch_of
+from .device_compilers import Device, compile_for
+from .jax_training_step import training_step
+from .keras_step import DATA_NAMES, is_model, layer_names
+from .local_device import LOCAL
+from .parameters import Parameter, mark_fed
+from .process import process_memory
+
+# What JAX calls the platforms of described devices when it lowers a function for them.
+_PLATFORMS = {GPU: "cuda"}
+_STATISTICS = ("temp", "argument", "output", "alias", "generated_code")
+
+
+def trace_function(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    input_feed: Sequence[int | str] | None,
+    layers_of: Any,
+    target: Device | None,
+) -> TracedFunction:
+    """Trace ``fn``, or the training step of a model, for ``target``; arguments as ``profile``'s."""
+    described: list[Parameter] = []
+    if is_model(fn):
+        data = jax.tree.map(batch_spec, batch_of(args, kwargs))
+        layers_of = fn if layers_of is None else layers_of
+        step = training_step(fn, data)
+        fn, args, kwargs = step.function, (step.state, data), {}
+        described = list(step.parameters)
+        # The batch is not part of the model's memory.
+        input_feed = DATA_NAMES[: len(data)] if input_feed is None else input_feed
+    # An unused argument would be left out of the program, and its description with it.
+    function = fn if hasattr(fn, "trace") else jax.jit(fn, keep_unused=True)
+    args, kwargs = jax.tree.map(_spec, (args, kwargs))
+    is_local = target is None or target.name == LOCAL
+    with nullcontext() if target is None or is_local else tracing_for(target.backend):
+        traced = function.trace(*args, **kwargs)
+        platforms = None if target is None or is_local else (_platform(target),)
+        lowered = traced.lower(lowering_platforms=platforms)
+    described = described or _describe_arguments(fn, args, kwargs, lowered.args_info)
+    mark_fed(described, input_feed or ())
+    known = CompiledProgram(
+        b"",
+        tuple(described),
+        layers=() if layers_of is None else layer_names(layers_of),
+        compiled_by=f"XLA of jax {jax.__version__}" + (f" for {target.title}" if target else ""),
+        capacity_bytes=(target and target.memory_bytes) or None,
+    )
+    return _Traced(lowered, (args, kwargs), None if is_local else target, known)
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A lowered function of JAX, with the device and what is known before it is compiled."""
+
+    lowered: Any
+    specs: tuple[tuple[Any, ...], dict[str, Any]]
+    target: Device | None
+    known: CompiledProgram
+
+    def compile(self, timeout_seconds: float) -> CompiledProgram:
+        if self.target is not None:
+            module = self.lowered.as_text(debug_info=True).encode()
+            made = compile_for(
+                self.target, module, timeout_seconds=timeout_seconds, is_stablehlo=True
+            )
+            return replace(
+                self.known,
+                serialized=made.serialized,
+                compile_seconds=made.seconds,
+                compiled_by=made.compiler,
+                stated=made.statistics,
+            )
+        with tempfile.TemporaryDirectory() as folder, _without_compilation_cache():
+            options = {"xla_dump_to": folder, "xla_dump_hlo_as_proto": True}
+            start = time.perf_counter()
+            compiled = self.lowered.compile(compiler_options=options)
+            seconds = time.perf_counter() - start
+            programs = glob.glob(os.path.join(folder, "*after_optimizations.hlo.pb"))
+            if len(programs) != 1:
+                raise DeviceError(
+                    f"XLA wrote {len(programs)} programs to {folder} instead of one: its disk may "
+                    "be full, or XLA_FLAGS may leave out the program by xla_dump_hlo_module_re"
+                )
+            with open(programs[0], "rb") as file:
+                serialized = file.read()
+        statistics = compiled.memory_analysis()
+        stated = {}
+        for name in _STATISTICS:
+            stated[name] = int(getattr(statistics, f"{name}_size_in_bytes"))
+        return replace(self.known, serialized=serialized, compile_seconds=seconds, stated=stated)
+
+    def run(self, *, reserved_bytes: int) -> tuple[int | None, str | None]:  # noqa: ARG002
+        if jax.default_backend() != CPU:
+            raise UnsupportedError(
+                'device="local" measures the memory of a run, which is not available with JAX on '
+                f"a {jax.default_backend().upper()}: leave it out to read the compiled program"
+            )
+        compiled = self.lowered.compile()
+        # Zeros in place of the state: what a step overwrites is no variable of the model.
+        args, kwargs = jax.tree.map(_zeros, self.specs)
+        jax.block_until_ready(compiled(*args, **kwargs))
+        args, kwargs = jax.block_until_ready(jax.tree.map(_zeros, self.specs))
+        with process_memory() as measured:
+            results = jax.block_until_ready(compiled(*args, **kwargs))
+        del results
+        return measured.over_idle_bytes, f"the process ({measured.method})"
+
+
+@contextmanager
+def _without_compilation_cache() -> Iterator[None]:
+    """Turn JAX's cache off in the block: a program from it is written without its buffers."""
+    name = "jax_enable_compilation_cache"
+    before = getattr(jax.config, name)
+    jax.config.update(name, False)
+    compilation_cache.reset_cache()  # which looks at the option once
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)
+        compilation_cache.reset_cache()
+
+
+def batch_spec(leaf: Any) -> jax.ShapeDtypeStruct:
+    """Return the type and shape of a part of a batch as ``fit`` passes it on.
+
+    ``fit`` casts floats of other libraries to Keras's own floating type.
+    """
+    import keras
+
+    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+        leaf = np.asarray(leaf)
+    dtype = np.dtype(jax.dtypes.canonicalize_dtype(keras.backend.standardize_dtype(leaf.dtype)))
+    is_given = isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct, keras.KerasTensor))
+    if jax.numpy.issubdtype(dtype, jax.numpy.floating) and not is_given:
+        dtype = np.dtype(keras.config.floatx())
+    return jax.ShapeDtypeStruct(tuple(leaf.shape), dtype)
+
+
+def _spec(leaf: Any) -> Any:
+    """Return type and shape of an array, and anything else, such as a number, as it is."""
+    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+        return leaf
+    if any(size is None for size in leaf.shape):
+        raise InvalidArgumentError(
+            f"an argument has the shape {tuple(leaf.shape)}: a program is compiled for one size, "
+            "so give an array or a jax.ShapeDtypeStruct without None"
+        )
+    if isinstance(leaf, jax.ShapeDtypeStruct) or jax.dtypes.issubdtype(
+        leaf.dtype, jax.dtypes.extended
+    ):
+        return leaf
+    import keras
+
+    dtype = keras.backend.standardize_dtype(leaf.dtype)
+    return jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(dtype))
+
+
+def _zeros(spec: Any) -> Any:
+    is_spec = isinstance(spec, jax.ShapeDtypeStruct)
+    return jax.numpy.zeros(spec.shape, spec.dtype) if is_spec else spec
+
+
+def _platform(target: Device) -> str:
+    return _PLATFORMS.get(target.backend, target.backend)
+
+
+def _describe_arguments(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], info: Any
+) -> list[Parameter]:
+    """Return a description of each array among the arguments, called by its place in Python.
+
+    An argument that is donated is overwritten by the program, as weights are.
+    """
+    names = list(inspect.signature(fn).bind(*args, **kwargs).arguments)[: len(args)]
+    info_args, info_kwargs = info
+    # JAX leaves static arguments out.
+    if len(info_args) != len(args):
+        names = [f"argument_{number}" for number in range(len(info_args))]
+    described = []
+    for name, each in [*zip(names, info_args), *info_kwargs.items()]:
+        for path, leaf in jax.tree_util.tree_leaves_with_path(each):
+            size_bytes = int(np.prod(leaf.shape, dtype=np.int64)) * leaf.dtype.itemsize
+            category = WEIGHT if leaf.donated else INPUT
+            called = f"{name}{jax.tree_util.keystr(path)}"
+            described.append(Parameter(called, category, size_bytes=size_bytes))
+    return described

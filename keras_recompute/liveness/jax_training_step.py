@@ -1,0 +1,74 @@
+"""The training step of a Keras model on JAX, as ``fit`` compiles it: from a state to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from ..seams.keras.training import build_for_fit
+from .categories import INPUT, OTHER
+from .keras_step import DATA_NAMES, check_compiled
+from .parameters import Parameter, describe_variables
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """A training step: ``function(state, data)`` returns logs and the next state.
+
+    Attributes:
+        function: Jitted as ``fit`` does it: the new state overwrites the old one.
+        state: Types and shapes of trainable and other variables of the model, of the optimizer's
+            variables, and of the metrics'.
+        parameters: What is known of the state and the batch, in the order of the program.
+    """
+
+    function: Callable[..., Any]
+    state: tuple[list[Any], ...]
+    parameters: tuple[Parameter, ...]
+
+
+def training_step(model: Any, data: tuple[Any, ...]) -> TrainingStep:
+    """Return the step of a compiled model on batches like ``data``, which holds types and shapes.
+
+    It is the ``train_step`` that ``fit`` would run, the class's own if it has one. Missing
+    variables are created as in ``fit``. Nothing is trained. Raises InvalidArgumentError for a model
+    that was not compiled, and for too little or too much data.
+    """
+    check_compiled(model, data)
+    build_for_fit(model, data)
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+
+    def train_step(state: tuple[list[Any], ...], data: tuple[Any, ...]) -> Any:
+        return model.train_step(state, data)
+
+    variables = (
+        model.trainable_variables,
+        model.non_trainable_variables,
+        model.optimizer.variables,
+        model.metrics_variables,
+    )
+    state = tuple(list(map(_spec_of, part)) for part in variables)
+    kept = [*variables[0], *variables[1], *variables[2]]
+    parameters = describe_variables([(v.path, _bytes_of(v)) for v in kept])
+    for variable in variables[3]:
+        parameters.append(Parameter(variable.path, OTHER, size_bytes=_bytes_of(variable)))
+    for name, part in zip(DATA_NAMES, data):
+        leaves = jax.tree.leaves(part)
+        for number, leaf in enumerate(leaves):
+            called = name if len(leaves) == 1 else f"{name}[{number}]"
+            size_bytes = leaf.size * leaf.dtype.itemsize
+            parameters.append(Parameter(called, INPUT, size_bytes=size_bytes))
+    function = jax.jit(train_step, donate_argnums=0, keep_unused=True)
+    return TrainingStep(function, state, tuple(parameters))
+
+
+def _spec_of(variable: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(variable.value.shape, variable.value.dtype)
+
+
+def _bytes_of(variable: Any) -> int:
+    return int(variable.value.nbytes)
