@@ -73,6 +73,20 @@ class InvalidProgramError(RecomputeError, RuntimeError):
     """A program of the engine failed the engine's own check: a defect of this package."""
 
 
+class ReplayError(RecomputeError, RuntimeError):
+    """What is computed again cannot be what the forward pass computed.
+
+    Something that it follows from was changed in place, or an operation gives other values when it
+    runs again.
+
+    Examples:
+        >>> raise kr.errors.ReplayError("a float32[4,4] was changed in place")
+        Traceback (most recent call last):
+            ...
+        keras_recompute.errors.ReplayError: a float32[4,4] was changed in place
+    """
+
+
 class ReportError(RecomputeError, ValueError):
     """A report or a compiled program could not be read or written.
 

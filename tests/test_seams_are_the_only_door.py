@@ -1,4 +1,4 @@
-"""Private names of TensorFlow and Keras are touched in ``keras_recompute.seams`` and nowhere else.
+"""Private names of TensorFlow, Keras and PyTorch are touched in ``keras_recompute.seams`` alone.
 
 Read from the AST of every file of the package, of the example and of the benchmarks. A private
 name is
@@ -46,6 +46,7 @@ PACKAGES = tuple(
     for package in (
         *("tensorflow.python", "tensorflow.compiler", "tensorflow.core", "keras.src"),
         *("tf.python", "tf.compiler", "tf.core"),
+        *("torch._C", "torch._ops", "torch._subclasses"),
     )
 )
 GRAPHCORES = "tensorflow.python.ipu"  # Graphcore's public modules stand there
@@ -172,6 +173,7 @@ def test_nothing_else_touches_a_private_name(file: Path):
         ("from tensorflow.python.eager import record", ["tensorflow.python.eager.record"]),
         ("def f():\n    from tensorflow import python", ["tensorflow.python"]),
         ("import keras.src.backend as b", ["keras.src.backend"]),
+        ("from torch._C import _autograd", ["torch._C._autograd"]),
         ("from tensorflow.python import ipu\nimport tensorflow.python.ipu.config", []),
         ("tf.__internal__.EagerTensor", ["tf.__internal__"]),
         ("tf.python.eager", ["tf.python.eager", "tf.python"]),

@@ -14,6 +14,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from ..seams.keras.layers import backend_variable
+from .torch_scopes import CheckpointedRegion
 
 Function = Callable[..., list[torch.Tensor]]
 _FEW = 65_536  # elements of a state that is copied for each section
@@ -97,6 +98,7 @@ def recomputed(function: Function, *, name: str, policy: Any = None) -> Function
     selective = {} if policy is None else {"context_fn": policy}
 
     def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
-        return list(checkpoint(function, *tensors, use_reentrant=False, **selective))
+        region = CheckpointedRegion(function, has_policy=policy is not None)
+        return list(checkpoint(region, *tensors, use_reentrant=False, **selective))
 
     return run

@@ -19,6 +19,7 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 
 from ..engine import policies
 from ..errors import UnsupportedError
+from ..keras_backend.torch_scopes import scope_kind, scope_policy
 
 _OPS = torch.ops.aten
 # It returns what it is given, and is no operation of Keras's layers.
@@ -53,7 +54,14 @@ def backend_policy(policy: Any) -> Callable[[], Any] | None:
     """
     if isinstance(policy, (policies.SaveNothing, policies.SaveReplaySources)):
         return None
-    return functools.partial(create_selective_checkpoint_contexts, _of_operations(policy))
+    decide = functools.partial(_decide_by_scopes, _of_operations(policy))
+    return functools.partial(create_selective_checkpoint_contexts, decide)
+
+
+def _decide_by_scopes(policy: Callable[..., Any], *operation: Any, **arguments: Any) -> Any:
+    if scope_kind() is not None:
+        return scope_policy()
+    return policy(*operation, **arguments)
 
 
 def _of_operations(policy: Any) -> Callable[..., Any]:

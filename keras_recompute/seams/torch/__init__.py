@@ -1,0 +1,1 @@
+"""Private names of PyTorch that the scopes and records of its backend need."""

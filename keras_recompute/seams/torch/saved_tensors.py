@@ -1,0 +1,54 @@
+"""The stack of hooks that see what autograd saves for the backward pass.
+
+PyTorch asks the uppermost pair alone. A backward pass has a stack of its own: what it changes there
+is as before when it ends. ``torch.autograd.graph.saved_tensors_hooks`` enters and
+leaves only there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch._C import _autograd
+
+# What packs a tensor when it is saved, and what gives it back.
+Hooks = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+
+
+def top_hooks() -> Hooks | None:
+    """Return the hooks that PyTorch asks now."""
+    hooks = _autograd._top_saved_tensors_default_hooks(True)
+    return None if hooks is None else (hooks[0], hooks[1])
+
+
+def push_hooks(hooks: Hooks) -> None:
+    """Put ``hooks`` on top.
+
+    Raises:
+        RuntimeError: From PyTorch, where a transform such as ``torch.func.grad`` allows none.
+    """
+    _autograd._push_saved_tensors_default_hooks(*hooks)
+
+
+def push_hooks_below(hooks: Hooks) -> None:
+    """Put ``hooks`` under all others, which they outlive, unless they are there already."""
+    above = [each for each in _pop_all() if each != hooks]
+    for each in (hooks, *reversed(above)):
+        push_hooks(each)
+
+
+def remove_hooks(hooks: Hooks) -> None:
+    """Take ``hooks`` away, wherever they stand; the others stay in their order."""
+    left = [each for each in _pop_all() if each != hooks]
+    for each in reversed(left):
+        push_hooks(each)
+
+
+def _pop_all() -> list[Hooks]:
+    """Return all hooks, the uppermost first, and leave none."""
+    found = []
+    while (top := top_hooks()) is not None:
+        found.append(top)
+        _autograd._pop_saved_tensors_default_hooks()
+    return found

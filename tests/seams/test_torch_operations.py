@@ -1,0 +1,103 @@
+"""What PyTorch's private names must do for scopes; they run where PyTorch is installed."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
+from keras_recompute.seams.torch import operations  # noqa: E402
+
+ATEN = torch.ops.aten
+
+
+class Seen(operations.TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.aliases, self.operations = [], []
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        self.operations.append(operation)
+        self.aliases += [operations.detached_alias(each) for each in args[:1]]
+        return operation(*args, **(kwargs or {}))
+
+
+def test_current_mode():
+    mode = Seen()
+    assert operations.current_mode() is None
+    with mode:
+        assert operations.current_mode() is mode
+    assert operations.current_mode() is None
+
+
+def test_written_parameters_and_makes_values():
+    assert operations.written_parameters(ATEN.add_.Tensor) == ((0, "self"),)
+    assert operations.written_parameters(ATEN.mul.out) == ((2, "out"),)
+    assert operations.written_parameters(ATEN.view.default) == ()
+    assert operations.written_parameters(torch.ops.higher_order.cond) == ()
+    assert operations.makes_values(ATEN.mul.Tensor)
+    assert not operations.makes_values(ATEN.add_.Tensor)
+    assert not operations.makes_values(ATEN.view.default)
+
+
+def test_is_builtin():
+    assert operations.is_builtin(ATEN.mul.Tensor)
+    assert not operations.is_builtin(torch.ops.higher_order.cond)
+
+
+@pytest.mark.parametrize("in_mode", [False, True])
+def test_detached_alias_counts_changes(in_mode):
+    x = torch.ones(3, requires_grad=True) * 2
+    if in_mode:
+        mode = Seen()
+        with mode:
+            torch.exp(x)
+        alias = mode.aliases[0]
+    else:
+        alias = operations.detached_alias(x)
+    assert alias.grad_fn is None
+    assert not alias.requires_grad
+    assert alias.untyped_storage() is x.untyped_storage()
+    x.add_(1)
+    assert operations.version_of(alias) == operations.version_of(x) == 1
+    alias.data = torch.empty(0)
+    x.add_(1)
+    assert operations.version_of(alias) == 2
+
+
+def test_version_of_inference():
+    with torch.inference_mode():
+        assert operations.version_of(torch.ones(2)) == 0
+
+
+def test_is_fake():
+    assert not operations.is_fake(torch.ones(2))
+    with FakeTensorMode():
+        assert operations.is_fake(torch.ones(2))
+
+
+def test_below_autograd():
+    x = torch.ones(2, requires_grad=True)
+    with operations.below_autograd():
+        assert torch.is_grad_enabled()
+        assert torch.exp(x).grad_fn is None
+
+
+def test_without_modes():
+    mode = Seen()
+    with mode, operations.without_modes():
+        torch.exp(torch.ones(2))
+    assert mode.operations == []
+
+
+def test_a_storage_is_one_object_that_tells_of_its_end():
+    import weakref
+
+    x, freed = torch.ones(4), []
+    assert x.untyped_storage() is x.view(2, 2).detach().untyped_storage()
+    weakref.finalize(x.untyped_storage(), freed.append, 1)
+    view = x[1:]
+    del x
+    assert freed == []
+    del view
+    assert freed == [1]
