@@ -43,7 +43,7 @@ MAY_IMPORT = {
         "user_code",
         "keras_backend",
     },
-    "keras_backend": {"backends", "errors", "seams"},
+    "keras_backend": {"backends", "errors", "seams", "user_code"},
     "inspection": {"errors", "seams", "user_code", "engine", "keras_backend", "layers"},
     "layers": {"errors", "op_names", "seams", "user_code", "engine", "keras_backend"},
     "models": {

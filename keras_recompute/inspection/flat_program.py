@@ -30,6 +30,7 @@ _CALLS = {
     "core_call": "call_jaxpr",
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
+    "custom_vmap_call": "call",
     "checkpoint": "jaxpr",
     "remat": "jaxpr",
     "remat2": "jaxpr",

@@ -19,10 +19,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import jaxpr_as_fun
 
 from ..backends import CPU, described_backend
+from ..seams.jax.tracing import is_mapped_here
+from ..user_code import warn_user
 
 # A quiet NaN whose payload no floating-point unit generates.
 NEVER = 0x7FD5_AA5A
@@ -49,6 +52,12 @@ def snapshot(value: jax.Array) -> jax.Array:
     return value
 
 
+def flatten(nest: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
+    """Return the leaves of a pytree, and a function that puts leaves in their places."""
+    leaves, structure = jax.tree.flatten(nest)
+    return leaves, structure.unflatten
+
+
 def unshare(_: Any) -> None:
     """Do nothing: an assignment to a variable gives it another array."""
 
@@ -72,9 +81,48 @@ def recomputed(function: Function, *, name: str, policy: Any = None) -> Function
             arguments, captured = given[: len(values)], given[len(values) :]
             return list(jaxpr_as_fun(traced.replace(consts=list(captured)))(*arguments))
 
-        return _with_fence(without_captures, name, policy)(*values, *traced.consts)
+        given = (*values, *traced.consts)
+        axes = _axes_of_vmap(traced)
+        if is_mapped_here(given) and len(axes) <= 1:
+            return _mapped_first(without_captures, name, policy, axes)(*given)
+        if axes:
+            warn_user(
+                f"{name!r} uses the axis {axes[0]!r} of jax.vmap, which JAX does not name in its "
+                "gradient on a CPU. It is recomputed by jax.checkpoint, which saves no memory "
+                "there. Use jax.shard_map, or put the collective outside of the checkpoint"
+            )
+            return jax.checkpoint(without_captures, policy=policy)(*given)
+        return _with_fence(without_captures, name, policy)(*given)
 
     return run
+
+
+def _mapped_first(
+    function: Function, name: str, policy: Any, axes: Sequence[str]
+) -> Callable[..., list[jax.Array]]:
+    """Return ``function`` as it is called in ``jax.vmap``: mapped, and then recomputed as a whole.
+
+    JAX would map the gradient of a custom VJP instead, and sum gradients of what is not mapped,
+    such as weights, once it has one for each element.
+    """
+    mapped = custom_vmap(function)
+
+    @mapped.def_vmap
+    def _(size: int, batched: Sequence[bool], *given: jax.Array) -> tuple[list[jax.Array], Any]:
+        places = [0 if each else None for each in batched]
+        named = axes[0] if axes else None
+        whole = jax.vmap(function, in_axes=places, axis_size=size, axis_name=named)
+        results = recomputed(whole, name=name, policy=policy)(*given)
+        return results, [True] * len(results)
+
+    return mapped
+
+
+def _axes_of_vmap(traced: Any) -> list[str]:
+    """Return the named axes that a jaxpr reduces along, but for those of ``jax.shard_map``."""
+    effects = [each for each in traced.effects if type(each).__name__ == "NamedAxisEffect"]
+    mapped = jax.sharding.get_abstract_mesh().manual_axes
+    return [each.name for each in effects if each.name not in mapped]
 
 
 def _drops_barriers() -> bool:
@@ -98,7 +146,8 @@ def _fenced_pull_back(
     kinds = jax.eval_shape(pulled, pull_back, incoming)
 
     def never_taken(_: Any, __: Arrays) -> list[jax.Array]:
-        return [jnp.zeros(kind.shape, kind.dtype) for kind in kinds]
+        # Not by shape alone: inside shard_map a type also has the axes along which it varies.
+        return list(map(jnp.zeros_like, kinds))
 
     return jax.lax.cond(_is_usual(incoming), pulled, never_taken, pull_back, incoming)
 
@@ -194,13 +243,32 @@ def _fenced_gradients(
 
 def _is_usual(incoming: Arrays) -> jax.Array:
     """Return True, as a value that depends on all ``incoming`` and that no compiler knows."""
+    # It has no gradient. Without this the rule below would be differentiated.
+    return _is_usual_of_all([jax.lax.stop_gradient(gradient) for gradient in incoming])
+
+
+@custom_vmap
+def _is_usual_of_all(incoming: Arrays) -> jax.Array:
     usual = jnp.asarray(True)
     for gradient in incoming:
         if gradient.size:
-            first = jnp.real(gradient).reshape(-1)[0].astype(jnp.float32)
-            bits = jax.lax.bitcast_convert_type(first, jnp.uint32)
+            bits = jax.lax.bitcast_convert_type(_one_of(jnp.real(gradient)), jnp.uint32)
             usual = usual & (bits != jnp.uint32(NEVER))
     return usual
+
+
+@_is_usual_of_all.def_vmap
+def _(_: int, __: Any, incoming: Arrays) -> tuple[jax.Array, bool]:
+    # One predicate for all elements: a branch on several would run both of its sides.
+    return _is_usual_of_all(incoming), False
+
+
+def _one_of(gradient: jax.Array) -> jax.Array:
+    """Return a number that depends on ``gradient``, and is no NaN that it does not have."""
+    # Where types say how arrays are sharded, JAX takes no single element of a sharded array.
+    is_sharded = any(axis is not None for axis in jax.typeof(gradient).sharding.spec)
+    number = jnp.max(gradient) if is_sharded else gradient.reshape(-1)[0]
+    return number.astype(jnp.float32)
 
 
 def is_differentiable(value: Any) -> bool:

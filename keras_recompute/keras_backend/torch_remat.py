@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import keras
 import torch
 from torch.utils.checkpoint import checkpoint
 
@@ -79,6 +80,13 @@ def snapshot(value: torch.Tensor) -> torch.Tensor:
     """
     # Not by detach(): later assignments would count as changes of what autograd saved.
     return value.data.clone() if value.numel() <= _FEW else value.data
+
+
+def flatten(nest: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
+    """Return the leaves of a nest, and a function that puts leaves in their places."""
+    # Without the leaves, which the function would keep in memory.
+    places = keras.tree.map_structure(lambda _: None, nest)
+    return keras.tree.flatten(nest), lambda new: keras.tree.pack_sequence_as(places, list(new))
 
 
 def unshare(variable: Any) -> None:

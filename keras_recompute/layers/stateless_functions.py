@@ -79,23 +79,23 @@ def call_recomputed(
 
     It calls ``layers``, with all nested ones among them. ``policy`` is one of the backend's.
     """
-    leaves = keras.tree.flatten((args, kwargs))
-    nest = keras.tree.map_structure(lambda _: None, (args, kwargs))
+    leaves, unflatten = remat.flatten((args, kwargs))
     numbers = [number for number, leaf in enumerate(leaves) if keras.ops.is_tensor(leaf)]
     given = [leaves[number] for number in numbers]
     # A tensor that the replay kept would stay in memory beside what the policy saves.
     for number in numbers:
         leaves[number] = None
-    structure: list[Any] = []
+    # The leaves of what it returned, without tensors, and the function that puts them together.
+    returned: list[Any] = []
 
     def flat(*tensors: Any) -> list[Any]:
         values = list(leaves)
         for number, tensor in zip(numbers, tensors):
             values[number] = tensor
-        new_args, new_kwargs = keras.tree.pack_sequence_as(nest, values)
-        results = function(*new_args, **new_kwargs)
-        structure[:] = [keras.tree.map_structure(_without_tensor, results)]
-        return list(filter(keras.ops.is_tensor, keras.tree.flatten(results)))
+        new_args, new_kwargs = unflatten(values)
+        found, pack = remat.flatten(function(*new_args, **new_kwargs))
+        returned[:] = [list(map(_without_tensor, found)), pack]
+        return list(filter(keras.ops.is_tensor, found))
 
     outputs = run_recomputed(flat, given, layers, name=name, policy=policy)
     if outputs is None:
@@ -105,9 +105,8 @@ def call_recomputed(
             pass
         return function(*args, **kwargs)
     made = iter(outputs)
-    return keras.tree.map_structure(
-        lambda leaf: next(made) if leaf is _TENSOR else leaf, structure[0]
-    )
+    kept, pack = returned
+    return pack([next(made) if leaf is _TENSOR else leaf for leaf in kept])
 
 
 def run_recomputed(

@@ -1,0 +1,18 @@
+"""The transformation of JAX that runs now, seen in JAX 0.10."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax._src import core
+from jax._src.interpreters.batching import BatchTrace, BatchTracer
+
+
+def is_mapped_here(values: Sequence[Any]) -> bool:
+    """Return whether ``jax.vmap`` is the innermost transformation, and maps one of ``values``."""
+    trace = core.trace_ctx.trace
+    if not isinstance(trace, BatchTrace):
+        return False
+    tracers = [value for value in values if isinstance(value, BatchTracer)]
+    return any(tracer._trace.tag is trace.tag for tracer in tracers)
