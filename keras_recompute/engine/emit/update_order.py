@@ -10,6 +10,10 @@ an update can if it does not depend on the section's fence or a later one. Clipp
 norm, loss scaling and gradient accumulation depend on all gradients and so on the last fence:
 their updates stay where they are.
 
+In a step of several replicas a weight is updated on all devices once gradients are summed. So
+fences are counted within each replica, and one waits for the updates behind the earlier fences of
+all replicas.
+
 Source: Lv et al., "Full parameter fine-tuning for large language models with limited resources"
 (2023), section 3.1, where each update follows its gradient; here it is a section at a time.
 """
@@ -30,6 +34,8 @@ from ..graph.target_ops import completion_token
 from ..passes import target_now
 
 _TOKENS = "_keras_recompute_update_tokens"  # attribute of the graph of a training step
+# The tokens of fences, in the order in which the fences were made, by the number of the replica.
+_Tokens = dict[int, list[tf.Tensor]]
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
 
 
@@ -52,7 +58,7 @@ def updates_in_backward() -> Iterator[None]:
         ...         optimizer.apply(gradients, model.trainable_variables)
         ...     return loss
     """
-    with _updating_step(tokens=[]):
+    with _updating_step(tokens=defaultdict(list)):
         yield
 
 
@@ -62,15 +68,15 @@ def ordered_updates() -> Iterator[None]:
 
     XLA on a CPU or TPU runs updates as soon as it can by itself.
     """
-    with _updating_step(tokens=None if target_now().updates_early else []):
+    with _updating_step(tokens=None if target_now().updates_early else defaultdict(list)):
         yield
 
 
 @contextlib.contextmanager
-def _updating_step(tokens: list[tf.Tensor] | None) -> Iterator[None]:
+def _updating_step(tokens: _Tokens | None) -> Iterator[None]:
     """Note in the graph under construction that the step updates weights.
 
-    ``tokens`` is the list that collects the tokens of fences; None where updates are not ordered.
+    ``tokens`` collects the tokens of fences; None where updates are not ordered.
     """
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     if graph is None or hasattr(graph, _TOKENS):  # the outer one orders the updates
@@ -82,7 +88,7 @@ def _updating_step(tokens: list[tf.Tensor] | None) -> Iterator[None]:
         yield
     finally:
         delattr(graph, _TOKENS)
-    if tokens is not None and len(tokens) > 1:
+    if tokens and max(map(len, tokens.values())) > 1:
         _compute_tokens(graph, tokens)
 
 
@@ -96,37 +102,53 @@ def update_tokens() -> list[tf.Tensor]:
     tokens = getattr(tf.compat.v1.get_default_graph(), _TOKENS, None)
     if tokens is None:
         return []
-    tokens.append(tf.identity(tf.zeros(()), name="updates"))
-    return tokens[-1:]
+    own = tokens[_replica()]
+    own.append(tf.identity(tf.zeros(()), name="updates"))
+    return own[-1:]
 
 
-def _compute_tokens(graph: tf.Graph, tokens: list[tf.Tensor]) -> None:
+def _replica() -> int:
+    """Return the number of the replica whose part of a step is under construction; 0 if alone."""
+    context = tf.distribute.get_replica_context()
+    number = None if context is None else tf.get_static_value(context.replica_id_in_sync_group)
+    return 0 if number is None else int(number)
+
+
+def _compute_tokens(graph: tf.Graph, tokens: _Tokens) -> None:
     """Let each of ``tokens`` depend on the updates that can run before it."""
     step = _Dependencies(graph, tokens)
     ready: dict[int, list[tf.Tensor]] = defaultdict(list)
+    # Level n depends on the fences 0 to n - 1. No fence follows the gradients of the last one.
+    last = max(map(len, tokens.values()))
     for handle, dtype in step.assigned.values():
         level = step.write_levels[handle.name]
-        # Level n depends on the fences 0 to n - 1. No fence follows the gradients of the last one.
-        if 0 < level < len(tokens):
+        if 0 < level < last:
             ready[level].append(tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype))
     target = target_now()
     for level, updated in ready.items():
-        replace_input(tokens[level].op, 0, completion_token(updated, target))
+        token = completion_token(updated, target)
+        for of_replica in tokens.values():
+            for waiting in of_replica[level : level + 1]:
+                replace_input(waiting.op, 0, token)
 
 
 class _Dependencies:
     """The last fence that each operation depends on, counted from 1; 0 if it depends on none.
+
+    Fences are counted within each replica. What depends on fences of several has the last number.
 
     The control edges between operations on one variable are not there yet: TensorFlow adds them
     when the graph of the function is complete. They follow the order in which the operations were
     made, which is the order of this walk.
     """
 
-    def __init__(self, graph: tf.Graph, tokens: list[tf.Tensor]) -> None:
+    def __init__(self, graph: tf.Graph, tokens: _Tokens) -> None:
         # The level of each variable that is written, by its handle.
         self.write_levels: dict[str, int] = {}
         self.assigned: dict[str, tuple[tf.Tensor, tf.DType]] = {}  # handle and type, from gradients
-        self._levels: dict[tf.Operation, int] = {t.op: n for n, t in enumerate(tokens, start=1)}
+        self._levels: dict[tf.Operation, int] = {}
+        for of_replica in tokens.values():
+            self._levels.update((t.op, n) for n, t in enumerate(of_replica, start=1))
         self._read: dict[str, int] = defaultdict(int)
         self._tokens = frozenset(self._levels)
         self._behind_fences = set(self._levels)  # by tensors alone, not by way of a variable

@@ -4,6 +4,10 @@ XLA has no collectives on a CPU, so a step that sums gradients over replicas can
 whole. Here each replica compiles what it does alone: the forward pass, the backward pass, and the
 metrics. The optimizer's part, which sums the gradients, follows outside.
 
+Without jit the whole step is one graph. There a section's backward pass waits for the sums and the
+updates of the sections behind it, on all replicas (``engine.emit.update_order``). It does so where
+the numbers of samples are known and not zero: in all but a last batch that is smaller.
+
 A replica's loss is the mean over its own samples. Where a batch does not divide, gradients are
 weighted by the numbers of samples, so that their sum is that of the whole batch. A replica without
 samples computes nothing.
@@ -14,6 +18,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import keras
@@ -105,7 +110,8 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
 
         def on_all(data: Any) -> Any:
             self._compiled_a_part = False
-            results = strategy.run(step, args=(data,))
+            with ordered_updates() if self._updates_in_backward else nullcontext():
+                results = strategy.run(step, args=(data,))
             if self.jit_compile and not self._compiled_a_part:
                 warnings.warn(
                     f"jit_compile=True compiles nothing of {self.name!r} on several replicas, "
@@ -123,6 +129,13 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
             if self.run_eagerly
             else tf.function(on_all, reduce_retracing=True, autograph=False)
         )
+
+    @property
+    def _updates_in_backward(self) -> bool:
+        """Whether sections wait for the updates of those behind them, where shapes are known."""
+        # A replica's program under jit is one XLA program, which cannot sum in its middle. With
+        # several workers each section would wait for the network.
+        return not self.jit_compile and worker_number(self.distribute_strategy) is None
 
     def train_step(self, data: Any) -> Any:
         """Train on one batch, or on a replica's part of it."""
@@ -180,7 +193,11 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
         """
         context = tf.distribute.get_replica_context()
         there = _numbers_present(gradients)
-        sums = context.all_reduce("SUM", list(map(gradients.__getitem__, there)))
+        # TensorFlow packs gradients up to this size into one sum, which waits for all of them. By
+        # default (0) it packs all. A pack ends once it is larger, here behind each gradient.
+        pack_bytes = 1 if self._updates_in_backward else 0
+        options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=pack_bytes)
+        sums = context.all_reduce("SUM", list(map(gradients.__getitem__, there)), options)
 
         def apply(strategy: tf.distribute.Strategy, sums: list[Any]) -> None:
             summed: list[Any] = [None] * len(gradients)
@@ -200,13 +217,17 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
         )
 
     def _compiled(self, part: Callable[[Any], Any], data: Any) -> Any:
-        """Return ``part(data)`` from a compiled program; zeros in its shapes without samples."""
+        """Return ``part(data)``; zeros in its shapes without samples.
+
+        It is a program of its own, except where its sections wait for updates outside of it.
+        """
         self._compiled_a_part = True
-        if self.run_eagerly:
+        samples = _samples(data)
+        has_samples = bool(tf.get_static_value(samples))  # False where that is not known
+        if has_samples and (self.run_eagerly or self._updates_in_backward):
             return part(data)
         function = tf.function(part, jit_compile=self.jit_compile, autograph=False)
-        samples = _samples(data)
-        if tf.get_static_value(samples) is not None:
+        if has_samples:
             return function(data)
         like = function.get_concrete_function(data).structured_outputs
         leaves = tf.nest.flatten(like)
@@ -247,7 +268,10 @@ def _is_one_of_several() -> bool:
 
 
 def _samples(data: Any) -> tf.Tensor:
-    return tf.shape(next(value for value in tf.nest.flatten(data) if value is not None))[0]
+    """Return the number of samples: a constant where it is known, as in all but the last batch."""
+    first = next(value for value in tf.nest.flatten(data) if value is not None)
+    known = first.shape[0]
+    return tf.shape(first)[0] if known is None else tf.constant(known)
 
 
 def _scaled(gradient: Any, factor: tf.Tensor | None) -> Any:

@@ -124,7 +124,10 @@ def trained_step(model: keras.Model, inputs: Any, targets: tuple[Any, ...] = ())
 def reason_to_wait(model: keras.Model) -> str | None:
     """Return why updates of ``model`` wait for all gradients; None if each waits for its own."""
     if _replicas(model) > 1:
-        return "replicas sum them first"
+        # Compiled, a replica's step is one XLA program without collectives. It cannot sum in its
+        # middle, and returns all gradients. Without jit ``fit`` updates in the backward pass, but
+        # what is planned and measured is the program of one replica.
+        return "replicas sum them after their compiled programs"
     optimizer = getattr(model, "optimizer", None)
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return "loss scaling checks them first"
