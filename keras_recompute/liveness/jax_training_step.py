@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import jax
@@ -13,6 +14,9 @@ from .categories import INPUT, OTHER
 from .keras_step import DATA_NAMES, check_compiled
 from .parameters import Parameter, describe_variables
 
+# Trainable and other variables of the model, the optimizer's variables, and the metrics'.
+State = tuple[list[Any], ...]
+
 
 @dataclass(frozen=True)
 class TrainingStep:
@@ -20,13 +24,12 @@ class TrainingStep:
 
     Attributes:
         function: Jitted as ``fit`` does it: the new state overwrites the old one.
-        state: Types and shapes of trainable and other variables of the model, of the optimizer's
-            variables, and of the metrics'.
+        state: The types and shapes of its state.
         parameters: What is known of the state and the batch, in the order of the program.
     """
 
     function: Callable[..., Any]
-    state: tuple[list[Any], ...]
+    state: State
     parameters: tuple[Parameter, ...]
 
 
@@ -41,20 +44,13 @@ def training_step(model: Any, data: tuple[Any, ...]) -> TrainingStep:
     build_for_fit(model, data)
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
+    state = variables_trained(model, model.optimizer)
 
-    def train_step(state: tuple[list[Any], ...], data: tuple[Any, ...]) -> Any:
+    def train_step(state: State, data: tuple[Any, ...]) -> Any:
         return model.train_step(state, data)
 
-    variables = (
-        model.trainable_variables,
-        model.non_trainable_variables,
-        model.optimizer.variables,
-        model.metrics_variables,
-    )
-    state = tuple(list(map(_spec_of, part)) for part in variables)
-    kept = [*variables[0], *variables[1], *variables[2]]
-    parameters = describe_variables([(v.path, _bytes_of(v)) for v in kept])
-    for variable in variables[3]:
+    parameters = describe_variables([(v.path, _bytes_of(v)) for v in chain(*state[:3])])
+    for variable in state[3]:
         parameters.append(Parameter(variable.path, OTHER, size_bytes=_bytes_of(variable)))
     for name, part in zip(DATA_NAMES, data):
         leaves = jax.tree.leaves(part)
@@ -63,7 +59,22 @@ def training_step(model: Any, data: tuple[Any, ...]) -> TrainingStep:
             size_bytes = leaf.size * leaf.dtype.itemsize
             parameters.append(Parameter(called, INPUT, size_bytes=size_bytes))
     function = jax.jit(train_step, donate_argnums=0, keep_unused=True)
-    return TrainingStep(function, state, tuple(parameters))
+    return TrainingStep(function, specs_of(state), tuple(parameters))
+
+
+def variables_trained(model: Any, optimizer: Any) -> State:
+    """Return the variables of a step's state: of the model, the optimizer and the metrics."""
+    return (
+        model.trainable_variables,
+        model.non_trainable_variables,
+        optimizer.variables,
+        model.metrics_variables,
+    )
+
+
+def specs_of(state: State) -> State:
+    """Return types and shapes of the variables of a state."""
+    return tuple(list(map(_spec_of, part)) for part in state)
 
 
 def _spec_of(variable: Any) -> jax.ShapeDtypeStruct:

@@ -13,9 +13,10 @@ from ...engine import Partition, saves_memory, target_now
 from ...engine.policies import save_everything
 from ...sizes import format_bytes
 from ...user_code import warn_user
+from .array_sizes import bytes_of_variables
 from .executor import ExecutionPlan
 from .partition_cache import PartitionCache
-from .saving_estimate import bytes_of_variables, estimate_saving, handed_on_bytes
+from .saving_estimate import estimate_saving, handed_on_bytes
 
 # Savings below 2 % are within the error of the estimate. XLA's passes save memory without a replay
 # too. So with XLA it is only said where the activations are below 2 % of the weights.

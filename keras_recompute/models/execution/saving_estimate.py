@@ -17,6 +17,7 @@ import tensorflow as tf
 from ...engine import Partition
 from ...engine.policies import save_everything
 from ..keras_graph.section_loops import SectionLoop
+from .array_sizes import bytes_of_variables
 from .partition_cache import Step
 
 
@@ -146,11 +147,6 @@ def _total(tensors: Collection[tf.Tensor]) -> int | None:
             return None
         total += size
     return total
-
-
-def bytes_of_variables(variables: Iterable[Any]) -> int:
-    """Return the bytes of all ``variables``, without those of unknown size."""
-    return sum(bytes_of(variable.shape, variable.dtype) or 0 for variable in variables)
 
 
 def bytes_of(shape: Any, dtype: Any) -> int | None:

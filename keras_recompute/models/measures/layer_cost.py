@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import tensorflow as tf
@@ -52,45 +51,11 @@ from ...layers.time_sections import Cut, section_recurrent_layers
 from ...seams.keras.layers import takes_training
 from ..keras_graph.call_graph import Call, positions_of
 from ..keras_graph.fingerprint import Fingerprints, calls_key
-from .layer_workspace import Workspaces, workspaces_of
+from .cost_record import LayerCost, Sources
+from .layer_workspace import workspaces_of
 from .step_time import least_seconds
 
-Sources = tuple[Mapping[int, int], frozenset[int]]
-
 _FREE = (*SOURCES, *SHAPES, *VIEWS, "Identity")
-
-
-@dataclass(frozen=True)
-class LayerCost:
-    """What one call of a layer keeps, reads and costs.
-
-    Attributes:
-        kept: Bytes of each array of its own that its backward pass needs.
-        kept_in_section: The same for a call that is recomputed in a section.
-        reads: Numbers of the inputs that its backward pass computes with.
-        multiplies: Numbers of the inputs that its backward pass multiplies by.
-        needs: Numbers of the outputs that its backward pass needs.
-        sources: For each output the arrays and inputs that it is computed from again; None for its
-            own array.
-        sources_in_section: The same in a section, which also repeats functions such as a sigmoid.
-        cost: Operations, or seconds if the layer was timed.
-        workspaces: What its compiled programs hold, if that is more than its tensors.
-        is_cut: Whether it is cut along time in a model with checkpoints, as recurrent layers are.
-            Then ``kept`` is what it keeps there, and ``workspaces`` have the rest.
-        is_convolution: Whether it convolves.
-    """
-
-    kept: Mapping[int, int]
-    kept_in_section: Mapping[int, int]
-    reads: frozenset[int]
-    multiplies: frozenset[int]
-    needs: frozenset[int]
-    sources: tuple[Sources | None, ...]
-    sources_in_section: tuple[Sources | None, ...]
-    cost: float
-    workspaces: Workspaces | None
-    is_cut: bool = False
-    is_convolution: bool = False
 
 
 class LayerProfiler:
@@ -121,11 +86,6 @@ class LayerProfiler:
         if key not in known:
             known[key] = _layer_cost(call, signature, timed=self._timed)
         return known[key]
-
-
-def spec_bytes(spec: tf.TensorSpec) -> int:
-    """Return the size of a tensor of a known shape."""
-    return spec.shape.num_elements() * spec.dtype.size
 
 
 def _layer_cost(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) -> LayerCost:

@@ -10,42 +10,29 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from ...errors import InvalidArgumentError
 from ...liveness import profile
-from ...liveness.keras_step import training_step
 from ...seams.keras.layers import layers_in
 from ...seams.keras.training import build_for_fit, has_own_train_step
 from ...sizes import format_bytes
 from ...user_code import warn_user
 from ..classes.layer_remat import RematLayers, is_whole
-from ..execution.input_specs import text_of_specs
-from .step_peak import compiled_step
-from .trained_step import trained_step
+from .backend_measures import (
+    batch_spec,
+    build_by_step,
+    first_batch,
+    text_of_specs,
+    trained_step,
+)
 
 Batch = tuple[Any, ...]
 
 
 def batch_of(sample: Any) -> Batch:
     """Return ``sample``, data as ``fit`` takes them or a data set, as one batch of specs."""
-    if hasattr(sample, "__next__") or isinstance(sample, tf.data.Dataset):
-        sample = next(iter(sample))
-    elif isinstance(sample, keras.utils.PyDataset):
-        sample = sample[0]
-    parts = sample if isinstance(sample, tuple) else (sample,)
-    return tuple(keras.tree.map_structure(_spec, part) for part in parts if part is not None)
-
-
-def _spec(leaf: Any) -> tf.TensorSpec:
-    if isinstance(leaf, tf.TensorSpec):
-        return leaf
-    array = (
-        leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf)
-    )
-    dtype = tf.as_dtype(array.dtype)
-    is_double = dtype.is_floating and not isinstance(leaf, tf.Tensor)
-    return tf.TensorSpec(array.shape, keras.config.floatx() if is_double else dtype)
+    parts = [part for part in first_batch(sample) if part is not None]
+    return tuple(keras.tree.map_structure(batch_spec, part) for part in parts)
 
 
 def build_on(model: keras.Model, batch: Batch) -> None:
@@ -57,8 +44,7 @@ def build_on(model: keras.Model, batch: Batch) -> None:
         return
     if has_own_train_step(model):
         _require_compiled(model)
-        step = training_step(model, batch)
-        tf.function(step, autograph=False).get_concrete_function(*batch)
+        build_by_step(model, batch)
         return
     try:
         build_for_fit(model, batch)
@@ -78,7 +64,7 @@ def warn_unless_blocks_save(model: keras.Model, blocks: RematLayers, batch: Batc
         needed = _peak_bytes(model, batch)
     if needed < plain_needed:
         return
-    shapes = text_of_specs(tf.nest.flatten(batch))
+    shapes = text_of_specs(keras.tree.flatten(batch))
     warn_user(
         f"recomputing {len(blocks.layers)} layers of {model.name!r} saves no memory: a compiled "
         f"training step takes {format_bytes(needed)} with recomputation and "
@@ -92,7 +78,7 @@ def _peak_bytes(model: keras.Model, batch: Batch) -> int:
         _require_compiled(model)
     if getattr(model, "compiled", False):
         return profile(model, *batch).peak_bytes
-    return compiled_step(trained_step(model, batch[0]), model).peak_bytes
+    return trained_step(model, batch[0]).compiled(model).peak_bytes
 
 
 def _require_compiled(model: keras.Model) -> None:

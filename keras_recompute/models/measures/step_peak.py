@@ -13,15 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from ...errors import DoesNotFitError, RecomputeWarning, UnsupportedError, XlaUnsupportedError
-from ...liveness import Program, compile_program
+from ...keras_backend import JAX, current_backend
 from ...liveness.local_device import run_and_measure
 from ...sizes import format_bytes
-from ..execution.input_specs import text_of_specs
-from ..execution.saving_estimate import bytes_of_variables
-from .trained_step import trained_step
+from ..execution.array_sizes import bytes_of_variables
+from .backend_measures import text_of_specs, trained_step
 
 _MORE = 1.05  # of what a process was measured to take, to be called more
 
@@ -31,7 +29,7 @@ class StepPeaks:
     """Finds the peaks of the ``step`` of a model and of models that share its layers.
 
     Attributes:
-        step: A ``TrainedStep``, or what has ``specs``, ``of`` and a ``description`` as well.
+        step: A ``TrainedStep``, or what can be ``compiled`` and has a ``description`` as well.
         device: The device for which XLA compiles; None is what TensorFlow runs on here.
         expected_bytes: What the process gives back to the system before it is measured.
         layers_of: The model whose layers are named; by default the candidate.
@@ -77,12 +75,14 @@ class StepPeaks:
     def _compiled(self, candidate: Any) -> int:
         named = self.layers_of or candidate
         try:
-            program = compiled_step(self.step, candidate, device=self.device, layers_of=named)
+            program = self.step.compiled(candidate, device=self.device, layers_of=named)
         except DoesNotFitError as error:
             return int(error.needed_bytes or 0)
         return program.peak_bytes if self.device is None else int(program.needed_bytes or 0)
 
     def _measured(self, candidate: Any) -> int:
+        import tensorflow as tf
+
         function = tf.function(self.step.of(candidate), jit_compile=False, autograph=False)
         concrete = function.get_concrete_function(*self.step.specs)
         found, _ = run_and_measure(
@@ -100,22 +100,6 @@ class StepPeaks:
         return found + bytes_of_variables(concrete.variables)
 
 
-def compiled_step(
-    step: Any, candidate: Any, *, device: str | None = None, layers_of: Any = None
-) -> Program:
-    """Return the record of the ``step`` that trains ``candidate``, compiled by XLA."""
-    function = tf.function(step.of(candidate), jit_compile=True, autograph=False)
-    specs = step.specs
-    compiled = compile_program(
-        function,
-        *specs,
-        input_feed=range(len(specs)),
-        layers_of=candidate if layers_of is None else layers_of,
-        device=device,
-    )
-    return compiled.program()
-
-
 def warn_unless_less(
     checkpointed: keras.Model, plain: keras.Model, inputs: Any, targets: tuple[Any, ...] = ()
 ) -> None:
@@ -124,7 +108,8 @@ def warn_unless_less(
     Both are compiled on ``inputs``, a nest of types and shapes. Or they are measured in the
     process, where XLA cannot compile them, or ``plain`` is compiled with ``jit_compile=False``.
     """
-    is_compiled = not plain.compiled or bool(plain.jit_compile)
+    # On JAX a process is not measured.
+    is_compiled = not plain.compiled or bool(plain.jit_compile) or current_backend() == JAX
     peaks = StepPeaks(trained_step(plain, inputs, targets), is_compiled=is_compiled)
     needed, plain_needed = peaks.of(checkpointed), peaks.of(plain)
     # A process is measured to some percent, and not every program takes the same pages twice.

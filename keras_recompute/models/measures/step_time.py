@@ -27,6 +27,17 @@ def step_seconds(model: keras.Model, specs: Sequence[tf.TensorSpec], *, jit: boo
         )
 
 
+def seconds_with_jit_and_without(
+    model: keras.Model, specs: Sequence[tf.TensorSpec]
+) -> tuple[float | None, float]:
+    """Return ``step_seconds`` with jit, None where XLA lacks an operation, and without."""
+    try:
+        jit = step_seconds(model, specs, jit=True)
+    except tf.errors.InvalidArgumentError:  # which the proof of a plan names
+        jit = None
+    return jit, step_seconds(model, specs, jit=False)
+
+
 def _training_pass(model: keras.Model) -> Callable[..., Any]:
     """Return a function of flat inputs to a loss of ``model`` and the gradients of all weights."""
     variables = [v.value for v in model.trainable_variables]

@@ -15,6 +15,8 @@ import keras
 import tensorflow as tf
 
 from ...engine import ordered_updates
+from ...liveness import Program, compile_program
+from ...liveness.keras_step import training_step
 from ...liveness.tensorflow_functions import batch_spec
 from ...seams.keras.layers import takes_training
 from ...seams.keras.replicated_steps import strategy_of
@@ -44,6 +46,14 @@ class TrainedStep:
         """Types and shapes of the arguments of the step: inputs, then targets, flat."""
         return keras.tree.flatten((self.inputs, self.targets))
 
+    def compiled(
+        self, candidate: Any, *, device: str | None = None, layers_of: Any = None
+    ) -> Program:
+        """Return the record of the step that trains ``candidate``, compiled by XLA."""
+        return compiled_step(
+            self.of(candidate), self.specs, layers_of=layers_of or candidate, device=device
+        )
+
     def of(self, candidate: keras.Model) -> Callable[..., Any]:
         """Return the step that trains ``candidate``, a function of flat inputs and targets.
 
@@ -52,7 +62,7 @@ class TrainedStep:
         variables = self.model.trainable_variables
         training = {"training": True} if takes_training(candidate) else {}
 
-        def training_step(*batch: tf.Tensor) -> Any:
+        def step(*batch: tf.Tensor) -> Any:
             with ordered_updates():  # as in fit
                 return update(*batch)
 
@@ -74,7 +84,8 @@ class TrainedStep:
             y, weights = (*targets, None)[:2]
             return self.model.compute_metrics(inputs, y, outputs, weights)
 
-        return training_step
+        step.__name__ = "training_step"  # the program is called after it
+        return step
 
     def _loss(
         self, candidate: keras.Model, inputs: Any, outputs: Any, targets: Sequence[Any]
@@ -84,6 +95,20 @@ class TrainedStep:
             loss = self.model.compute_loss(x=inputs, y=y, y_pred=outputs, sample_weight=weights)
             return tf.cast(loss, tf.float32)
         return loss_of_squares(candidate, outputs)
+
+
+def compiled_step(
+    step: Callable[..., Any], specs: Sequence[Any], *, layers_of: Any, device: str | None
+) -> Program:
+    """Return the record of ``step``, a function of a flat batch like ``specs``."""
+    compiled = compile_program(
+        tf.function(step, jit_compile=True, autograph=False),
+        *specs,
+        input_feed=range(len(specs)),
+        layers_of=layers_of,
+        device=device,
+    )
+    return compiled.program()
 
 
 def loss_of_squares(model: keras.Model, outputs: Any) -> tf.Tensor:
@@ -119,6 +144,12 @@ def trained_step(model: keras.Model, inputs: Any, targets: tuple[Any, ...] = ())
     if specs:
         build_for_fit(model, (inputs, *specs))  # its metrics
     return TrainedStep(model, inputs, specs, optimizer, f"a step {how}, and {loss}")
+
+
+def build_by_step(model: keras.Model, batch: tuple[Any, ...]) -> None:
+    """Have ``model`` make its variables by tracing its own step on a ``batch`` of specs."""
+    step = training_step(model, batch)
+    tf.function(step, autograph=False).get_concrete_function(*batch)
 
 
 def reason_to_wait(model: keras.Model) -> str | None:

@@ -93,7 +93,7 @@ def checkpointed(
 
 def _warn_unless_less(new: Model, model: keras.Model, sample: Any) -> None:
     """Warn where a step of ``new`` on ``sample`` takes no less memory than one of ``model``."""
-    from ..execution.input_specs import specs_from_sample, targets_in
+    from ..measures.backend_measures import specs_from_sample, targets_in
     from ..measures.step_peak import warn_unless_less
 
     functional = functional_model(model)

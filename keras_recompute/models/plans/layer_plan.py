@@ -15,17 +15,15 @@ from functools import partial
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from ...errors import InvalidArgumentError, RecomputeWarning
+from ...liveness import Program, profile
 from ...liveness.keras_step import training_step
-from ...liveness.tensorflow_functions import batch_spec
 from ...seams.keras.layers import layers_in
 from ...seams.keras.training import has_own_train_step
 from ..classes.layer_remat import RematLayers, paths_of, with_recomputed_layers
-from ..execution.input_specs import first_batch
+from ..measures.backend_measures import batch_spec, first_batch, trained_step
 from ..measures.step_peak import StepPeaks
-from ..measures.trained_step import trained_step
 from .checkpointed import check_trainable
 from .plan_search import PLAIN, CompiledPeaks, Known, MemoryPlan, too_small
 
@@ -43,14 +41,25 @@ class _OwnStep:
     description: str = "its own training step"
 
     @property
-    def specs(self) -> list[tf.TensorSpec]:
+    def specs(self) -> list[Any]:
         return keras.tree.flatten(self.data)
 
+    def compiled(
+        self,
+        layers: Sequence[keras.layers.Layer],
+        *,
+        device: str | None = None,
+        layers_of: Any = None,
+    ) -> Program:
+        """Return the record of the step in which each call of ``layers`` is recomputed."""
+        with RematLayers(layers).active() if layers else nullcontext():
+            return profile(self.model, *self.data, device=device, layers_of=layers_of)
+
     def of(self, layers: Sequence[keras.layers.Layer]) -> Callable[..., Any]:
-        """Return the step in which each call of ``layers`` is recomputed."""
+        """Return that step on TensorFlow, a function of the flat batch."""
         step = training_step(self.model, self.data)
 
-        def recomputed(*batch: tf.Tensor) -> Any:
+        def recomputed(*batch: Any) -> Any:
             with RematLayers(layers).active() if layers else nullcontext():
                 return step(*keras.tree.pack_sequence_as(self.data, batch))
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from ...errors import InvalidArgumentError
+from ...keras_backend import require
 from ...liveness.device_compilers import Device
 from ...liveness.local_device import device_named, preserving_values
 from ...sizes import parse_bytes
 from ..classes.model import Model, named_checkpoints
-from ..execution.input_specs import targets_in, value_specs
-from ..execution.saving_estimate import bytes_of_variables
+from ..execution.array_sizes import bytes_of_variables
 from ..keras_graph.call_graph import checkpoints_in
+from ..measures.backend_measures import (
+    reason_to_wait,
+    seconds_with_jit_and_without,
+    targets_in,
+    trained_step,
+    value_specs,
+)
 from ..measures.step_peak import StepPeaks
-from ..measures.step_time import step_seconds
-from ..measures.trained_step import reason_to_wait, trained_step
 from .checkpointed import check_trainable, functional_model, graph_of, is_no_graph
 from .layer_plan import plan_layers
 from .peak_prediction import predict
@@ -107,6 +111,10 @@ def plan(
         >>> plan.checkpoints
         ('dense_3',)
     """
+    if timed:
+        require("plan(timed=)")
+    if not prove:
+        require("plan(prove=False)")
     target = _target(device, is_proved=prove and needed_bytes is None)
     budget_bytes = _budget_bytes(memory_budget, target)
     if is_no_graph(model):
@@ -170,16 +178,9 @@ def plan(
     else:
         candidate, found = cheapest_predicted(candidates)
     if timed:
-        jit, without = _jit_seconds(candidate, inputs), step_seconds(candidate, inputs, jit=False)
+        jit, without = seconds_with_jit_and_without(candidate, inputs)
         found = replace(found, jit_seconds=jit, graph_seconds=without)
     return candidate, found
-
-
-def _jit_seconds(model: Model, inputs: Sequence[tf.TensorSpec]) -> float | None:
-    try:
-        return step_seconds(model, inputs, jit=True)
-    except tf.errors.InvalidArgumentError:  # XLA lacks an operation, which the proof says
-        return None
 
 
 def _target(device: str | None, *, is_proved: bool) -> Device | None:

@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from operator import add
-
-import tensorflow as tf
+from typing import Any
 
 from ...planning import BudgetTooSmallError, Chain
 from ...planning.single_replay import (
@@ -30,8 +29,10 @@ from ...planning.single_replay import (
     single_replay_sections,
     smallest_room_bytes,
 )
+from ..execution.array_sizes import spec_bytes
 from ..keras_graph.call_graph import Call, Graph, Key, ancestors
-from ..measures.layer_cost import LayerCost, LayerProfiler, Sources, spec_bytes
+from ..measures.backend_measures import LayerProfiler
+from ..measures.cost_record import LayerCost, Sources
 
 _BACKWARD = 2.0  # a backward pass costs two forward passes: one product for each operand
 _STEP = 0.9  # the budgets to try are this much apart
@@ -132,7 +133,7 @@ class Prediction:
 
 def predict(
     graph: Graph,
-    specs: Mapping[Key, tf.TensorSpec],
+    specs: Mapping[Key, Any],
     *,
     fixed_bytes: int,
     gradients_wait: bool,
@@ -216,7 +217,7 @@ def _weight_gradients(calls: Sequence[Call], places: Sequence[int]) -> tuple[tup
     for position, call in enumerate(calls):
         for variable in getattr(call.operation, "trainable_variables", ()):
             steps_of[id(variable)].add(bisect_left(places, position))
-            bytes_of[id(variable)] = spec_bytes(tf.TensorSpec(variable.shape, variable.dtype))
+            bytes_of[id(variable)] = spec_bytes(variable)
     own_bytes, shared_bytes = [0] * len(places), 0
     for variable, steps in steps_of.items():
         if len(steps) == 1:
@@ -239,7 +240,7 @@ def _places(calls: Sequence[Call]) -> list[int]:
 class _Values:
     """The values of a graph with their sizes, and between which calls they are there."""
 
-    def __init__(self, graph: Graph, specs: Mapping[Key, tf.TensorSpec]) -> None:
+    def __init__(self, graph: Graph, specs: Mapping[Key, Any]) -> None:
         self.bytes_of = {key: spec_bytes(spec) for key, spec in specs.items()}
         self._results = graph.outputs
         self._lasting = {*graph.inputs, *graph.outputs, *graph.initial_states}  # whatever the plan

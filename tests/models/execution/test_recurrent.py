@@ -11,7 +11,6 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.liveness import forget_free_memory, process_memory, profile
-from keras_recompute.models.measures.step_peak import compiled_step
 from keras_recompute.models.measures.trained_step import trained_step
 from keras_recompute.seams.keras.time_loops import time_loops_are_replaced
 from tests.oracle import (
@@ -196,10 +195,8 @@ def test_a_plan_cuts_recurrent_layers_along_time(kind):
     assert plan.time_ratio > 1.2
     (batch,) = (tf.TensorSpec((8, LONG), tf.int32),)
     step = trained_step(plain, batch)
-    assert plan.predicted_peak_bytes == pytest.approx(
-        compiled_step(step, ours).peak_bytes, rel=0.15
-    )
-    assert plan.plain_peak_bytes == pytest.approx(compiled_step(step, plain).peak_bytes, rel=0.25)
+    assert plan.predicted_peak_bytes == pytest.approx(step.compiled(ours).peak_bytes, rel=0.15)
+    assert plan.plain_peak_bytes == pytest.approx(step.compiled(plain).peak_bytes, rel=0.25)
     with pytest.raises(kr.planning.BudgetTooSmallError) as refusal:
         kr.plan(plain, memory_budget=1, batch_size=8, prove=False)
     smallest = refusal.value.smallest_budget_bytes

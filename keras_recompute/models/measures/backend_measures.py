@@ -1,0 +1,58 @@
+"""What plans need of the backend that Keras runs on, measured or compiled.
+
+The interface: ``batch_spec``, ``first_batch``, ``specs_from_sample``, ``targets_in`` and
+``value_specs`` are types and shapes of a batch and of all values of a graph; ``text_of_specs``
+writes them. ``build_by_step`` has a model make its variables by its own step. A ``LayerProfiler``
+returns the ``LayerCost`` of a call. ``trained_step`` is the step of ``fit``, which can be
+``compiled`` for a model and for those that share its layers; ``reason_to_wait`` says why its
+updates wait. ``seconds_with_jit_and_without`` times it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...keras_backend import TENSORFLOW, current_backend
+
+if TYPE_CHECKING or current_backend() == TENSORFLOW:
+    from ...liveness.tensorflow_functions import batch_spec
+    from ..execution.input_specs import (
+        first_batch,
+        specs_from_sample,
+        targets_in,
+        text_of_specs,
+        value_specs,
+    )
+    from .layer_cost import LayerProfiler
+    from .step_time import seconds_with_jit_and_without
+    from .trained_step import build_by_step, reason_to_wait, trained_step
+else:
+    from ...liveness.jax_functions import batch_spec
+    from .jax_input_specs import (
+        first_batch,
+        specs_from_sample,
+        targets_in,
+        text_of_specs,
+        value_specs,
+    )
+    from .jax_layer_cost import LayerProfiler
+    from .jax_trained_step import (
+        build_by_step,
+        reason_to_wait,
+        seconds_with_jit_and_without,
+        trained_step,
+    )
+
+__all__ = [
+    "LayerProfiler",
+    "batch_spec",
+    "build_by_step",
+    "first_batch",
+    "reason_to_wait",
+    "seconds_with_jit_and_without",
+    "specs_from_sample",
+    "targets_in",
+    "text_of_specs",
+    "trained_step",
+    "value_specs",
+]

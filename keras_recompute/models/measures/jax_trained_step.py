@@ -1,0 +1,177 @@
+"""The training step that ``fit`` runs on JAX, for a model and all that share its layers.
+
+It is the step of the model as it is compiled, with its loss and metrics where a sample has targets
+for them. Unknown parts are replaced by defaults, which ``description`` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+
+from ...keras_backend import require
+from ...liveness import Program, compile_program
+from ...liveness.jax_functions import batch_spec
+from ...liveness.jax_training_step import State, specs_of, variables_trained
+from ...seams.keras.layers import takes_training
+from ...seams.keras.training import build_for_fit
+
+Arrays = Sequence[Any]
+
+
+@dataclass(frozen=True)
+class TrainedStep:
+    """A training step on batches of known shapes.
+
+    Attributes:
+        inputs: Types and shapes of the inputs, as the model takes them.
+        targets: The targets, and weights of samples if there are any, as nests of types and
+            shapes; empty where only inputs are known.
+        optimizer: Built for the model's weights.
+        description: Which loss and which optimizer, in words.
+    """
+
+    model: keras.Model
+    inputs: Any
+    targets: tuple[Any, ...]
+    optimizer: Any
+    description: str
+
+    def compiled(
+        self, candidate: keras.Model, *, device: str | None = None, layers_of: Any = None
+    ) -> Program:
+        """Return the record of the step that trains ``candidate``, which has the same weights."""
+        data = (self.inputs, *self.targets)
+        state = specs_of(variables_trained(self.model, self.optimizer))
+        compiled = compile_program(
+            jax.jit(self._of(candidate), donate_argnums=0, keep_unused=True),
+            state,
+            data,
+            input_feed=["data"],
+            layers_of=candidate if layers_of is None else layers_of,
+            device=device,
+        )
+        return compiled.program()
+
+    def _of(self, candidate: keras.Model) -> Callable[..., Any]:
+        """Return the step of ``candidate``, a function of a state and a batch."""
+        call = _stateless_call_of(candidate, self.model)
+
+        def with_its_loss(state: State, data: tuple[Any, ...]) -> Any:
+            with _calling(self.model, call):
+                return self.model.train_step(state, data)
+
+        def with_squares(state: State, data: tuple[Any, ...]) -> Any:
+            weights, others, states, metrics = state
+
+            def loss(weights: Arrays) -> tuple[Any, Arrays]:
+                outputs, new, added = call(weights, others, data[0], return_losses=True)
+                total = loss_of_squares(outputs, added)
+                with keras.StatelessScope(list(zip(self.optimizer.variables, states))):
+                    return self.optimizer.scale_loss(total), new
+
+            (value, others), gradients = jax.value_and_grad(loss, has_aux=True)(weights)
+            weights, states = self.optimizer.stateless_apply(states, gradients, weights)
+            return value, (weights, others, states, metrics)
+
+        return with_its_loss if self.targets else with_squares
+
+
+@contextmanager
+def _calling(model: keras.Model, call: Callable[..., Any]) -> Iterator[None]:
+    """Have ``model`` take ``call`` for its ``stateless_call`` in the block."""
+    model.__dict__["stateless_call"] = call  # an attribute would be tracked
+    try:
+        yield
+    finally:
+        del model.__dict__["stateless_call"]
+
+
+def loss_of_squares(outputs: Any, added: Arrays) -> jax.Array:
+    """Return half the sum of the squares of all ``outputs`` and the ``added`` losses.
+
+    Its gradients are as large as the outputs.
+    """
+    total = jnp.zeros(())
+    for output in jax.tree.leaves(outputs):
+        if jnp.issubdtype(output.dtype, jnp.floating):
+            total += jnp.sum(output.astype(jnp.float32) ** 2) / 2
+    for loss in added:
+        total += loss.astype(jnp.float32)
+    return total
+
+
+def trained_step(model: keras.Model, inputs: Any, targets: tuple[Any, ...] = ()) -> TrainedStep:
+    """Return the step by which ``fit`` trains ``model``; its optimizer is built if it was not.
+
+    ``inputs`` is a nest of types and shapes. ``targets`` are nests of arrays or specs. A model that
+    is not compiled makes no use of them.
+    """
+    compiled = getattr(model, "optimizer", None) is not None
+    targets = targets if compiled and getattr(model, "loss", None) is not None else ()
+    loss = "its loss" if targets else "the squares of its outputs as the loss"
+    optimizer = model.optimizer if compiled else keras.optimizers.SGD()
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    kind = type(optimizer).__name__
+    how = f"with its {kind}" if compiled else f"with {kind}, as it is not compiled"
+    specs = jax.tree.map(batch_spec, targets)
+    if specs:
+        build_for_fit(model, (inputs, *specs))  # its metrics
+    return TrainedStep(model, inputs, specs, optimizer, f"a step {how}, and {loss}")
+
+
+def build_by_step(model: keras.Model, batch: tuple[Any, ...]) -> None:
+    """Have ``model`` make its variables as ``fit`` does, on a ``batch`` of types and shapes."""
+    build_for_fit(model, batch)
+
+
+def reason_to_wait(model: keras.Model) -> str | None:
+    """Return why updates of ``model`` wait for all gradients; None if each waits for its own."""
+    optimizer = getattr(model, "optimizer", None)
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return "loss scaling checks them first"
+    if getattr(optimizer, "gradient_accumulation_steps", None):
+        return "they are accumulated"
+    if getattr(optimizer, "global_clipnorm", None):
+        return "they are clipped by their global norm"
+    return None
+
+
+def _stateless_call_of(candidate: keras.Model, model: keras.Model) -> Callable[..., Any]:
+    """Return the ``stateless_call`` of ``candidate`` on the variables of ``model``, in its order.
+
+    Both have the same variables.
+    """
+    orders = []
+    for kind in ("trainable_variables", "non_trainable_variables"):
+        number_of = {id(v): number for number, v in enumerate(getattr(model, kind))}
+        orders.append([number_of[id(v)] for v in getattr(candidate, kind)])
+    trainable, others = orders
+    training = {"training": True} if takes_training(candidate) else {}
+
+    def call(weights: Arrays, state: Arrays, *args: Any, **kwargs: Any) -> Any:
+        results = candidate.stateless_call(
+            [weights[n] for n in trainable],
+            [state[n] for n in others],
+            *args,
+            **{**kwargs, **training},
+        )
+        new = list(state)
+        for number, value in zip(others, results[1]):
+            new[number] = value
+        return (results[0], new, *results[2:])
+
+    return call
+
+
+def seconds_with_jit_and_without(model: keras.Model, specs: Any) -> tuple[float | None, float]:
+    """Raise UnsupportedError: steps are timed on TensorFlow alone."""
+    require("plan(timed=)")
+    raise AssertionError((model, specs))

@@ -1,0 +1,188 @@
+"""Plans on JAX: proved by the compiled step that ``fit`` runs."""
+
+import jax.numpy as jnp
+import keras
+import numpy as np
+import pytest
+
+import keras_recompute as kr
+from keras_recompute.errors import InvalidArgumentError, RecomputeWarning, UnsupportedError
+from keras_recompute.models.measures.jax_layer_cost import LayerProfiler
+from keras_recompute.models.plans.checkpointed import graph_of
+from keras_recompute.planning import BudgetTooSmallError
+
+L = keras.layers
+
+
+def dense(count=8, width=128):
+    x = inputs = keras.Input((width,))
+    for _ in range(count):
+        x = L.Dense(width, "relu")(x)
+    return keras.Model(inputs, L.Dense(4)(x)), (np.zeros((1024, width)), np.zeros((1024, 4)))
+
+
+def transformer():
+    x = inputs = keras.Input((32, 32))
+    for _ in range(4):
+        y = L.LayerNormalization()(x)
+        x = L.Add()([x, L.MultiHeadAttention(2, 16, dropout=0.1)(y, y)])
+        y = L.Dense(128, "gelu")(L.LayerNormalization()(x))
+        x = L.Add()([x, L.Dense(32)(y)])
+    return keras.Model(inputs, L.Dense(4)(x)), (np.zeros((16, 32, 32)), np.zeros((16, 32, 4)))
+
+
+def normalized_convolutions():
+    x = inputs = keras.Input((16, 16, 3))
+    for _ in range(6):
+        x = L.BatchNormalization()(L.Conv2D(8, 3, padding="same", activation="tanh")(x))
+    outputs = L.Dense(4)(L.GlobalAveragePooling2D()(x))
+    return keras.Model(inputs, outputs), (np.zeros((16, 16, 16, 3)), np.zeros((16, 4)))
+
+
+def recurrent():
+    x = inputs = keras.Input((32, 16))
+    for _ in range(4):
+        x = L.LSTM(16, return_sequences=True)(x)
+    return keras.Model(inputs, L.Dense(4)(x)), (np.zeros((16, 32, 16)), np.zeros((16, 32, 4)))
+
+
+def tokens():
+    inputs = keras.Input((32,), dtype="int32")
+    x = L.Embedding(50, 32)(inputs)
+    for _ in range(6):
+        x = L.Add()([x, L.Dropout(0.1)(L.Dense(32, "tanh")(x))])
+    batch = np.zeros((32, 32), "int32"), np.zeros((32, 32, 4))
+    return keras.Model(inputs, L.Dense(4)(x)), batch
+
+
+MODELS = dense, transformer, normalized_convolutions, recurrent, tokens
+
+
+def peak(model, batch, optimizer="adam"):
+    if not model.compiled:
+        model.compile(optimizer, "mse")
+    return kr.liveness.profile(model, *batch).peak_bytes
+
+
+@pytest.mark.parametrize("build", MODELS)
+def test_a_plan_for_half_holds_in_the_step_of_fit_or_its_floor_does(build):
+    model, batch = build()
+    plain = peak(model, batch)
+    budget = plain // 2
+    try:
+        planned, plan = kr.plan(model, memory_budget=budget, sample=batch)
+    except BudgetTooSmallError as refusal:
+        budget = refusal.smallest_budget_bytes
+        planned, plan = kr.plan(model, memory_budget=budget, sample=batch)
+    assert budget < plain
+    assert plan.plain_peak_bytes == plain
+    assert plan.method == "compiled: a step with its Adam, and its loss"
+    found = peak(planned, batch)
+    assert found <= plan.budget_bytes
+    # The optimizer that is compiled in the test is another object of the same kind.
+    assert found == pytest.approx(plan.compiled_peak_bytes, rel=0.01)
+
+
+@pytest.mark.parametrize("build", [dense, transformer, normalized_convolutions, recurrent])
+def test_predictions_of_plain_steps_are_near(build):
+    model, batch = build()
+    plain = peak(model, batch)
+    _, plan = kr.plan(model, memory_budget=2**40, sample=batch, prove=False)
+    assert plan.plain_peak_bytes == pytest.approx(plain, rel=0.3)
+
+
+def test_a_plain_model_that_fits_is_returned_without_checkpoints():
+    model, batch = dense()
+    planned, plan = kr.plan(model, memory_budget="1GiB", sample=batch)
+    assert plan.checkpoints == planned.plan.checkpoints == ()
+    assert "the plain model fits" in str(plan)
+
+
+def test_without_a_loss_the_squares_of_the_outputs_are_trained():
+    model, batch = dense()
+    planned, plan = kr.plan(model, memory_budget="5.5MiB", batch_size=1024)
+    assert "with SGD, as it is not compiled, and the squares of its outputs" in plan.method
+    assert peak(planned, batch, "sgd") <= plan.budget_bytes
+
+
+def test_a_planned_model_trains_as_the_plain_one():
+    keras.utils.set_random_seed(1)
+    model, _ = normalized_convolutions()
+    x, y = np.random.rand(8, 16, 16, 3), np.random.rand(8, 4)
+    weights = model.get_weights()
+    planned, plan = kr.plan(model, memory_budget="500KiB", batch_size=8)
+    assert plan.checkpoints
+    results = []
+    for each in (model, planned):
+        each.set_weights(weights)
+        each.compile("sgd", "mse")
+        results.append([float(each.train_on_batch(x, y)) for _ in range(3)])
+    np.testing.assert_allclose(*results, rtol=1e-5)
+
+
+class Blocks(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.blocks = [keras.Sequential([L.Dense(256, "gelu"), L.Dense(64)]) for _ in range(6)]
+        self.head = L.Dense(4)
+
+    def call(self, x):
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(x)
+
+
+def test_a_model_of_its_own_is_planned_by_its_layers():
+    model = Blocks()
+    model.compile("adam", "mse")
+    batch = np.zeros((1024, 64)), np.zeros((1024, 4))
+    plain = peak(model, batch)
+    planned, plan = kr.plan(model, memory_budget=int(0.9 * plain), sample=batch)
+    assert plan.layers
+    assert plan.method == "compiled: its own training step"
+    assert peak(planned, batch) <= 0.9 * plain
+
+
+def test_nothing_is_trained_and_no_seed_is_drawn():
+    model, batch = transformer()
+    before = [np.asarray(v.value) for v in model.variables]
+    kr.plan(model, memory_budget="1GiB", sample=batch)
+    for variable, old in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(variable.value, old)
+
+
+def test_the_cost_of_a_dense_layer():
+    inputs = keras.Input((8,))
+    model = keras.Model(inputs, L.Dense(16, "tanh")(inputs))
+    graph = graph_of(model)
+    (call,) = graph.calls
+    shapes = {graph.inputs[0]: jnp.zeros((4, 8)), call.outputs[0]: jnp.zeros((4, 16))}
+    cost = LayerProfiler(shapes, timed=False)(call)
+    # A product of (4, 8) by (8, 16), then 64 sums and 64 hyperbolic tangents.
+    assert cost.cost == 2 * 4 * 8 * 16 + 64 + 64
+    assert cost.multiplies == {0}  # the gradient of the kernel
+    assert cost.needs == {0}  # 1 - tanh(x)**2
+    assert cost.kept == {}
+
+
+def test_checkpoints_that_save_nothing_are_said_to():
+    model, _ = dense(12, 256)
+    with pytest.warns(RecomputeWarning, match="save no memory: a training step takes"):
+        kr.checkpointed(model, every=4, sample=np.zeros((4, 256)))
+
+
+def test_what_cannot_be_planned():
+    model, batch = dense()
+    with pytest.raises(InvalidArgumentError, match="batch_size is None"):
+        kr.plan(model, memory_budget="1MiB")
+    with pytest.raises(InvalidArgumentError, match="sample= has shape"):
+        kr.plan(model, memory_budget="1MiB", sample=np.zeros((4, 5)))
+    with pytest.raises(InvalidArgumentError, match="sample= has 2 arrays"):
+        kr.plan(model, memory_budget="1MiB", sample=[np.zeros((4, 5))] * 2)
+    with pytest.raises(BudgetTooSmallError, match="the smallest that suffices is"):
+        kr.plan(model, memory_budget=1, sample=batch)
+    with pytest.raises(UnsupportedError, match=r"plan\(timed=\) is not available"):
+        kr.plan(model, memory_budget="1MiB", sample=batch, timed=True)
+    open_model = keras.Sequential([keras.Input((None, 4)), L.Dense(4), L.Dense(4)])
+    with pytest.raises(InvalidArgumentError, match="depends on the unknown sizes"):
+        kr.plan(open_model, memory_budget="1MiB", batch_size=2)
