@@ -4,7 +4,7 @@ The interface: ``batch_spec``, ``first_batch``, ``specs_from_sample``, ``targets
 ``value_specs`` are types and shapes of a batch and of all values of a graph; ``text_of_specs``
 writes them. ``build_by_step`` has a model make its variables by its own step. A ``LayerProfiler``
 returns the ``LayerCost`` of a call. ``trained_step`` is the step of ``fit``, which can be
-``compiled`` for a model and for those that share its layers; ``reason_to_wait`` says why its
+``compiled`` for a model and for others that share its layers; ``reason_to_wait`` says why its
 updates wait. ``seconds_with_jit_and_without`` times it.
 """
 

@@ -157,12 +157,9 @@ def _stateless_call_of(candidate: keras.Model, model: keras.Model) -> Callable[.
     training = {"training": True} if takes_training(candidate) else {}
 
     def call(weights: Arrays, state: Arrays, *args: Any, **kwargs: Any) -> Any:
-        results = candidate.stateless_call(
-            [weights[n] for n in trainable],
-            [state[n] for n in others],
-            *args,
-            **{**kwargs, **training},
-        )
+        its_weights = [weights[number] for number in trainable]
+        its_state = [state[number] for number in others]
+        results = candidate.stateless_call(its_weights, its_state, *args, **{**kwargs, **training})
         new = list(state)
         for number, value in zip(others, results[1]):
             new[number] = value
