@@ -35,6 +35,7 @@ def test_every_public_name_that_needs_a_backend_is_in_the_table():
 @pytest.mark.parametrize("feature", FEATURES)
 def test_what_a_backend_lacks_is_refused(feature, backend, monkeypatch):
     monkeypatch.setattr(keras_backend, "current_backend", lambda: backend)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)  # all are installed
     if backend in FEATURES[feature]:
         require(feature)
         return
@@ -74,6 +75,28 @@ def test_the_backend_is_known_before_keras_is_loaded(variable, file, backend, tm
         check=True,
     )
     assert done.stdout.split() == [backend, "False"]
+
+
+def test_a_backend_that_is_not_installed_is_named_in_one_line():
+    program = (
+        "import importlib.util\n"
+        "importlib.util.find_spec = lambda name: name == 'torch' or None\n"
+        "import keras_recompute as kr\n"
+        "try:\n    kr.Model\n"
+        "except kr.errors.UnsupportedError as error:\n    print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == (
+        "Keras's backend is 'jax', and JAX is not installed: pip install \"keras-recompute[jax]\", "
+        "or set KERAS_BACKEND to torch\n"
+    )
 
 
 def test_here_it_is_tensorflow():

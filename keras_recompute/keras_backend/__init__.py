@@ -7,6 +7,7 @@ a backend lacks is refused by name (``require``), never ignored.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -75,15 +76,31 @@ def _configured_backend() -> str:
 
 
 def require(feature: str) -> None:
-    """Raise UnsupportedError if Keras's backend lacks ``feature``, a name in FEATURES."""
+    """Raise UnsupportedError if Keras's backend lacks ``feature``, a name in FEATURES.
+
+    Or if that backend is not installed.
+    """
     backend = current_backend()
     if backend in FEATURES[feature]:
+        _require_installed(backend)
         return
     there = [name for name, backends in FEATURES.items() if backend in backends]
     raise UnsupportedError(
         f"keras_recompute.{feature} is not available on Keras's {_SHOWN.get(backend, backend)} "
         f"backend, which has {', '.join(there) or 'nothing of this package'}. Set "
         "KERAS_BACKEND=tensorflow before Keras is imported"
+    )
+
+
+def _require_installed(backend: str) -> None:
+    # Keras imports its backend, so that a loaded Keras has one.
+    if "keras" in sys.modules or importlib.util.find_spec(backend) is not None:
+        return
+    others = [name for name in _ALL if importlib.util.find_spec(name) is not None]
+    instead = f", or set KERAS_BACKEND to {' or '.join(others)}" if others else ""
+    raise UnsupportedError(
+        f"Keras's backend is {backend!r}, and {_SHOWN[backend]} is not installed: "
+        f'pip install "keras-recompute[{backend}]"{instead}'
     )
 
 
