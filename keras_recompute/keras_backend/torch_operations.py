@@ -71,7 +71,7 @@ class Operation:
         def operand(leaf: Any) -> Any:
             if isinstance(leaf, Made):
                 value = values[leaf.slot]
-                return leaf.place.on(value.untyped_storage(), value)
+                return leaf.place.on(value.untyped_storage(), value.device)
             if isinstance(leaf, Kept):
                 return leaf.value()
             return leaf.generator() if isinstance(leaf, GeneratorState) else leaf

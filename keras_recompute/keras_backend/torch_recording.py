@@ -62,12 +62,10 @@ class Handle:
         self.slot, self.place, self.time = slot, Place.of(tensor), time
         self.replayed: torch.Tensor | None = None
         self._recording, self._version = recording, version_of(tensor)
+        self._device = tensor.device
         self._storage = weakref.ref(tensor.untyped_storage())
         self._checksum = checksum(tensor)
-        # Without the values, it goes on counting changes of the tensor.
-        self._witness = detached_alias(tensor)
-        if not is_fake(tensor):
-            self._witness.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        self._witness = _without_values(tensor)
 
     @property
     def is_gone(self) -> bool:
@@ -80,11 +78,12 @@ class Handle:
         Raises:
             ReplayError: It, or what it follows from, was changed since, or is made otherwise.
         """
-        if (version := version_of(self._witness)) != self._version:
+        version = self._version if self._witness is None else version_of(self._witness)
+        if version != self._version:
             raise changed_in_place(f"{self.place}", version, self._version)
         storage = self._storage()
         if storage is not None:
-            return self.place.on(storage, self._witness)
+            return self.place.on(storage, self._device)
         if self.replayed is None:
             self._recording.replay()
         value, self.replayed = self.replayed, None
@@ -201,7 +200,7 @@ class Recording:
                         del values[slot]
             for handle in wanted:
                 value = values[handle.slot]
-                handle.replayed = handle.place.on(value.untyped_storage(), value)
+                handle.replayed = handle.place.on(value.untyped_storage(), value.device)
 
     def _slot_of(self, tensor: torch.Tensor) -> int | None:
         storage = storage_of(tensor)
@@ -303,6 +302,18 @@ class Recording:
                 needed -= {made.slot for made in operation.made.values()}
                 needed |= operation.reads
         return found[::-1]
+
+
+def _without_values(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return a tensor that goes on counting changes of ``tensor``, and holds no values.
+
+    None for a fake one, whose storage is part of it.
+    """
+    if is_fake(tensor):
+        return None
+    witness = detached_alias(tensor)
+    witness.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return witness
 
 
 def _sources_of(operations: Sequence[Operation]) -> list[torch.Tensor]:

@@ -7,7 +7,10 @@ Source: PyTorch's documentation of ``torch.utils.checkpoint``, its variant witho
 from __future__ import annotations
 
 import contextlib
+import itertools
+import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import keras
@@ -20,11 +23,25 @@ from .torch_scopes import CheckpointedRegion
 Function = Callable[..., list[torch.Tensor]]
 _FEW = 65_536  # elements of a state that is copied for each section
 _PLAIN = (bool, int, float, complex, str, type(None))
+_scopes: ContextVar[tuple[str, ...]] = ContextVar("scopes", default=())
 
 
-def named_scope(_: str) -> contextlib.AbstractContextManager[None]:
-    """Return a context that does nothing: operations of PyTorch have no names of scopes."""
-    return contextlib.nullcontext()
+@contextlib.contextmanager
+def named_scope(name: str) -> Iterator[None]:
+    """Return a context in which ``current_scopes`` ends in ``name``."""
+    token = _scopes.set((*_scopes.get(), name))
+    try:
+        yield
+    finally:
+        _scopes.reset(token)
+
+
+def current_scopes() -> tuple[str, ...]:
+    """Return the names of the forward passes and replays that run, the innermost last.
+
+    Operations of PyTorch have no names: who records them asks here.
+    """
+    return _scopes.get()
 
 
 def same_state(layers: Sequence[Any]) -> Callable[[], contextlib.AbstractContextManager[None]]:
@@ -96,17 +113,43 @@ def unshare(variable: Any) -> None:
         value.data = value.data.clone()
 
 
-def recomputed(function: Function, *, name: str, policy: Any = None) -> Function:  # noqa: ARG001
+def recomputed(function: Function, *, name: str, policy: Any = None) -> Function:
     """Return ``function`` of tensors, whose intermediate values are made again for its gradient.
 
     ``function`` takes and returns a flat list of tensors. PyTorch's own random numbers are those of
-    the forward pass. ``policy`` makes the contexts of selective checkpointing; without one nothing
-    is saved.
+    the forward pass. Replays run in the scope ``name``. ``policy`` makes the contexts of selective
+    checkpointing; without one nothing is saved.
     """
     selective = {} if policy is None else {"context_fn": policy}
 
     def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
-        region = CheckpointedRegion(function, has_policy=policy is not None)
+        runs = itertools.count()
+
+        def each_run(*tensors: torch.Tensor) -> list[torch.Tensor]:
+            if not next(runs):
+                return function(*tensors)
+            with named_scope(name), _freed_when_stopped():
+                return function(*tensors)
+
+        region = CheckpointedRegion(each_run, has_policy=policy is not None)
         return list(checkpoint(region, *tensors, use_reentrant=False, **selective))
 
     return run
+
+
+@contextlib.contextmanager
+def _freed_when_stopped() -> Iterator[None]:
+    """Return a context that frees what a replay made when PyTorch stops it by an exception.
+
+    Keras makes a new exception of each that passes a layer, in a variable of a frame that the
+    exception holds. So they and all values of the section would be alive until a garbage
+    collection, and checkpoints save nothing.
+    """
+    try:
+        yield
+    except Exception as error:
+        stopped: BaseException | None = error
+        while stopped is not None:
+            traceback.clear_frames(stopped.__traceback__)
+            stopped = stopped.__context__
+        raise

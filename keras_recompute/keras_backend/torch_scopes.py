@@ -160,7 +160,7 @@ class _Session(contextlib.AbstractContextManager[None]):
         outer = top_hooks()
         # Ours, from behind an earlier scope, do what these do.
         self._hooks = _Hooks(None if outer == _below.pair else outer)
-        self._mode = _RecordingMode(self)
+        self._mode = _RecordingMode(self.recording)
 
     def __enter__(self) -> None:
         # First what may be refused, such as by torch.func.grad.
@@ -185,22 +185,22 @@ class _Session(contextlib.AbstractContextManager[None]):
 
 
 class _RecordingMode(TorchDispatchMode):
-    """Shows every operation to the recording of a session."""
+    """Shows every operation to a recording, while its session is entered."""
 
     supports_higher_order_operators = True
 
-    def __init__(self, session: _Session) -> None:
+    def __init__(self, recording: Recording) -> None:
         super().__init__()
-        self._session = session
+        # Not the session, which holds this mode: what refers to itself is freed late.
+        self._recording = recording
 
     def __torch_dispatch__(
         self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        if _here.session is not self._session or _here.in_hooks:
-            return operation(*args, **(kwargs or {}))
-        return self._session.recording.run(
-            operation, args, kwargs or {}, recompute=scope_kind() != KEEP
-        )
+        session, kwargs = _here.session, kwargs or {}
+        if session is None or session.recording is not self._recording or _here.in_hooks:
+            return operation(*args, **kwargs)
+        return self._recording.run(operation, args, kwargs, recompute=scope_kind() != KEEP)
 
 
 class _Hooks:

@@ -32,9 +32,9 @@ class Place:
         size, stride = tuple(tensor.size()), tuple(tensor.stride())
         return cls(tensor.dtype, size, stride, tensor.storage_offset(), tensor.is_conj())
 
-    def on(self, storage: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
-        """Return the tensor at this place of ``storage``, on the device of ``like``."""
-        tensor = torch.empty(0, dtype=self.dtype, device=like.device)
+    def on(self, storage: torch.UntypedStorage, device: torch.device) -> torch.Tensor:
+        """Return the tensor at this place of ``storage``, which is on ``device``."""
+        tensor = torch.empty(0, dtype=self.dtype, device=device)
         tensor.set_(storage, self.offset, self.size, self.stride)
         return tensor.conj() if self.conjugated else tensor
 
