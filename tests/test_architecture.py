@@ -315,8 +315,8 @@ def test_liveness_loads_no_framework_when_it_is_imported(file: Path):
         for node, name in imports(file)
         if name.split(".")[0] in ("tensorflow", "keras", "jax")
     ]
-    # The functions and steps of JAX are imported with JAX, by the doors alone.
-    if file.stem.startswith("jax_"):
+    # The functions and steps of JAX and PyTorch are imported with them, by the doors alone.
+    if file.stem.startswith(("jax_", "torch_")):
         return
     named = "tensorflow_functions", "captured_fit", "allocator", "local_device", "argument_specs"
     if file.stem not in named:

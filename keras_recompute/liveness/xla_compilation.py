@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Callable, Sequence
 
-from ..keras_backend import JAX, current_backend, require
+from ..keras_backend import JAX, TORCH, current_backend, require
 from .compiled_program import CompiledProgram, TracedFunction
 from .local_device import LOCAL, device_named
 from .program import Program
@@ -29,7 +29,8 @@ def profile(
 
     Compilation takes as long as in a first call. With ``device`` the function is traced and
     compiled for a GPU or TPU that need not be installed here, by that device's own compiler in a
-    separate process. The result is cached on disk.
+    separate process. The result is cached on disk. Keras's PyTorch backend has no XLA: there the
+    function runs once on tensors without values, and every storage is recorded.
 
     Args:
         fn: A ``tf.function``, or a Python function to make one of. Its arguments follow;
@@ -70,6 +71,19 @@ def profile(
         >>> program.top_buffers(1)[0].size_bytes
         16384
     """
+    require("liveness.profile")
+    if current_backend() == TORCH:
+        from .torch_functions import profile as profile_on_torch
+
+        return profile_on_torch(
+            fn,
+            args,
+            kwargs,
+            input_feed=input_feed,
+            capacity_bytes=capacity_bytes,
+            layers_of=layers_of,
+            device=device,
+        )
     traced = _traced(fn, args, kwargs, input_feed, layers_of, device)
     program = traced.compile(timeout_seconds).program(capacity_bytes=capacity_bytes)
     if device != LOCAL:
@@ -95,6 +109,7 @@ def compile_program(
         'XLA of tensorflow ...'
         >>> program = kr.liveness.read_hlo_proto(compiled.serialized)  # the same, later
     """
+    require("liveness.compile_program")
     return _traced(fn, args, kwargs, input_feed, layers_of, device).compile(timeout_seconds)
 
 
@@ -106,7 +121,6 @@ def _traced(
     layers_of: Any,
     device: str | None,
 ) -> TracedFunction:
-    require("liveness.profile")
     if current_backend() == JAX:
         from .jax_functions import trace_function
     else:

@@ -65,6 +65,14 @@ def test_detached_alias_counts_changes(in_mode):
     assert operations.version_of(alias) == 2
 
 
+def test_reads_number():
+    mode, one = Seen(), torch.ones(())
+    with mode:
+        float(one)
+    assert [operations.reads_number(each) for each in mode.operations][-1]
+    assert not operations.reads_number(ATEN.mul.Tensor)
+
+
 def test_version_of_inference():
     with torch.inference_mode():
         assert operations.version_of(torch.ones(2)) == 0

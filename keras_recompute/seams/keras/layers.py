@@ -5,7 +5,8 @@ Importing this module does not load Keras.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 # Attributes of every layer and model that the results of their calls depend on.
@@ -157,3 +158,27 @@ def arguments_from_context(operation: Any) -> Any:
 def is_in_remat_scope(layer: Any) -> bool:
     """Whether ``layer`` was constructed in a ``keras.RematScope``."""
     return bool(layer._remat_mode)
+
+
+@contextlib.contextmanager
+def values_replaced(variables: Sequence[Any], values: Sequence[Any]) -> Iterator[None]:
+    """Return a context in which ``variables`` have other values, whatever is assigned to them."""
+    before = [variable._value for variable in variables]
+    for variable, value in zip(variables, values):
+        variable._value = value
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, before):
+            variable._value = value
+
+
+@contextlib.contextmanager
+def losses_cleared(layers: Sequence[Any]) -> Iterator[None]:
+    """Return a context behind which ``layers`` hold none of the losses that they have added."""
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer._losses.clear()
+            layer._loss_ids.clear()

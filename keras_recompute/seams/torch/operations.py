@@ -22,6 +22,7 @@ __all__ = [
     "is_builtin",
     "is_fake",
     "makes_values",
+    "reads_number",
     "version_of",
     "without_modes",
     "written_parameters",
@@ -51,6 +52,11 @@ def written_parameters(operation: Any) -> tuple[tuple[int, str], ...]:
         for place, argument in arguments
         if argument.alias_info is not None and argument.alias_info.is_write
     )
+
+
+def reads_number(operation: Any) -> bool:
+    """Whether ``operation`` gives Python the number in a tensor."""
+    return operation is torch.ops.aten._local_scalar_dense.default
 
 
 @functools.cache

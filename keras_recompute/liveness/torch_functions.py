@@ -1,0 +1,355 @@
+"""The memory of a function of PyTorch, or of the training step of a Keras model on it.
+
+It runs once on fake tensors, which have types and shapes and no values, while every storage is
+recorded. So it needs neither the memory nor the device that it would run on. Values of variables,
+gradients and the states of optimizers are as before when it ends. Workspaces inside of one
+operation are not part of the record, and sizes are not rounded up as by an allocator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from ..errors import UnsupportedError
+from ..op_names import update_scope
+from ..seams.keras.layers import (
+    backend_variable,
+    layers_in,
+    losses_cleared,
+    values_replaced,
+)
+from ..seams.keras.name_scopes import current_scopes
+from ..seams.keras.training import build_for_fit
+from ..seams.torch.fake_tensors import fake_mode
+from .categories import INPUT, OPTIMISER, OTHER, WEIGHT, buffer_category
+from .compiled_program import batch_of
+from .device_compilers.catalogue import find_device
+from .keras_step import DATA_NAMES, check_compiled, is_model, layer_names
+from .local_device import LOCAL
+from .origins import Names
+from .parameters import Parameter, describe_variables, mark_fed
+from .program import (
+    ALWAYS_LIVE,
+    INPUT_FEED,
+    RESULT,
+    TEMPORARY,
+    Buffer,
+    Program,
+    Step,
+    held_per_step,
+)
+from .torch_storages import StorageRecording, module_scopes
+
+_VERSION = torch.__version__.split("+")[0]
+
+
+def profile(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    input_feed: Sequence[int | str] | None,
+    capacity_bytes: int | None,
+    layers_of: Any,
+    device: str | None,
+) -> Program:
+    """Return the record of ``fn``, or of the training step of a model; arguments as ``profile``'s.
+
+    A meta tensor of PyTorch stands for type and shape.
+
+    Raises:
+        UnsupportedError: ``device`` is "local", or the program branches on the value of a tensor.
+    """
+    if device == LOCAL:
+        raise UnsupportedError(
+            'device="local" measures the memory of a run, which is not available on Keras\'s '
+            "PyTorch backend: leave it out to record the program on fake tensors"
+        )
+    target = None if device is None else find_device(device)
+    if is_model(fn):
+        recorded = _record_training_step(fn, batch_of(args, kwargs), input_feed)
+    else:
+        recorded = _record_function(fn, args, kwargs, input_feed, layers_of)
+    recording, described, results, names = recorded
+    return Program(
+        name="training_step" if is_model(fn) else getattr(fn, "__name__", type(fn).__name__),
+        compiled_by=f"PyTorch {_VERSION} on fake tensors",
+        **_steps_and_buffers(recording, described, results, names),
+        capacity_bytes=capacity_bytes or (target and target.memory_bytes) or None,
+    )
+
+
+Recorded = tuple[StorageRecording, list[Parameter], list[Any], Names]
+
+
+def _record_training_step(
+    model: Any, data: tuple[Any, ...], input_feed: Sequence[int | str] | None
+) -> Recorded:
+    check_compiled(model, data)
+    data = keras.tree.map_structure(_meta_of, data)
+    build_for_fit(model, data)
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    kept = [*model.variables, *model.optimizer.variables]
+    described = describe_variables([(v.path, _bytes_of(backend_variable(v))) for v in kept])
+    known = set(map(id, kept))
+    metrics = [v for v in model.metrics_variables if id(v) not in known]
+    for variable in metrics:
+        size_bytes = _bytes_of(backend_variable(variable))
+        described.append(Parameter(variable.path, OTHER, size_bytes=size_bytes))
+    described += _describe(dict(zip(DATA_NAMES, data)))
+    mark_fed(described, DATA_NAMES[: len(data)] if input_feed is None else input_feed)
+    optimiser_paths = [p.name for p in described if p.category == OPTIMISER]
+    names = Names.of_variables(
+        [p.name for p in described if p.category == WEIGHT],
+        optimiser_paths,
+        layer_names(model),
+        numbered=False,
+    )
+    variables = [*kept, *metrics]
+    mode = fake_mode()
+    recording = StorageRecording(current_scopes, mode)
+    with mode:
+        values = [mode.from_tensor(backend_variable(variable)) for variable in variables]
+        for value in values:
+            value.grad = None  # as fake as the value, of an earlier step
+        batch = keras.tree.map_structure(_fake_of_meta, data)
+        with values_replaced(variables, values), losses_cleared(layers_in(model)):
+            with _without_collector(), recording:
+                results = model.train_step(batch)
+            del batch
+    return recording, described, [values, results], names
+
+
+def _record_function(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    input_feed: Sequence[int | str] | None,
+    layers_of: Any,
+) -> Recorded:
+    given = keras.tree.map_structure(_meta_of_leaf, (args, kwargs))
+    named = {f"argument_{number}": each for number, each in enumerate(given[0])}
+    described = _describe({**named, **given[1]})
+    mark_fed(described, input_feed or ())
+    modules = _modules_of(fn, layers_of)
+    mode = fake_mode()
+
+    with module_scopes(_module_name(modules)) as running, _optimizers_kept(running) as optimizers:
+
+        def scopes() -> str:
+            return "/".join(filter(None, (current_scopes(), *running)))
+
+        recording = StorageRecording(scopes, mode)
+        with mode:
+            args, kwargs = keras.tree.map_structure(_fake_of_meta, given)
+            with _without_collector(), recording:
+                results = fn(*args, **kwargs)
+            del args, kwargs
+        for each in recording.read.values():
+            if each.tensor.is_leaf and each.tensor.requires_grad:
+                each.tensor.grad = each.gradient
+    described += _describe_read(recording, modules, optimizers)
+    layers = frozenset(part for name in modules.values() for part in name.split("/"))
+    return recording, described, [results], Names(layers=layers, complete=True, numbered=False)
+
+
+def _steps_and_buffers(
+    recording: StorageRecording, described: Sequence[Parameter], results: Any, names: Names
+) -> dict[str, Any]:
+    origins, phase = [], None
+    for op_name in recording.op_names:
+        origins.append(names.origin(op_name, before=phase))
+        phase = origins[-1].phase
+    last = max(len(origins) - 1, 0)
+    buffers = []
+    for parameter in described:
+        lifetime = INPUT_FEED if parameter.fed else ALWAYS_LIVE
+        size_bytes = parameter.size_bytes or 0
+        layer = names.variable_layer(parameter.layer)
+        buffers.append(
+            Buffer(parameter.name, size_bytes, 0, last, lifetime, parameter.category, layer=layer)
+        )
+    returned = [recording.storage(tensor) for tensor in _tensors_in(results)]
+    for storage in recording.storages:
+        origin = origins[storage.first_step]
+        is_result = any(storage is each for each in returned)
+        buffers.append(
+            Buffer(
+                f"{storage.op_name}.{storage.first_step}",
+                storage.size_bytes,
+                storage.first_step,
+                last if storage.last_step is None else storage.last_step,
+                RESULT if is_result else TEMPORARY,
+                buffer_category(storage.op_name, origin.phase),
+                storage.op_name,
+                origin.layer,
+                origin.phase,
+                origin.section,
+            )
+        )
+    held = held_per_step(buffers, (TEMPORARY, RESULT), len(origins))
+    steps = []
+    for op_name, size_bytes, origin in zip(recording.op_names, held, origins):
+        name = op_name.rpartition("/")[2]
+        steps.append(Step(name, size_bytes, op_name, origin.layer, origin.phase, origin.section))
+    return {"steps": tuple(steps), "buffers": tuple(buffers), "program_instructions": len(steps)}
+
+
+def _describe(arguments: dict[str, Any]) -> list[Parameter]:
+    """Return a description of each tensor among ``arguments``."""
+    described = []
+    for name, part in arguments.items():
+        leaves = [leaf for leaf in keras.tree.flatten(part) if isinstance(leaf, torch.Tensor)]
+        for number, leaf in enumerate(leaves):
+            called = name if len(leaves) == 1 else f"{name}[{number}]"
+            described.append(Parameter(called, INPUT, size_bytes=_bytes_of(leaf)))
+    return described
+
+
+def _describe_read(
+    recording: StorageRecording, modules: dict[Any, str], optimizers: Sequence[Any]
+) -> list[Parameter]:
+    """Return a description of the tensors with values that the program read."""
+    names, states = {}, set()
+    for module, path in modules.items():
+        for name, tensor in [*module.named_parameters(recurse=False), *_own_buffers(module)]:
+            names[id(tensor)] = "/".join(filter(None, (path, name)))
+    for optimizer in optimizers:
+        states |= {id(each) for each in _tensors_in(list(optimizer.state.values()))}
+    described: list[Parameter] = []
+    known: set[int] = set()
+    for tensor in [each.tensor for each in recording.read.values()]:
+        storage = tensor.untyped_storage()
+        if id(storage) in known:
+            continue
+        known.add(id(storage))
+        is_weight = id(tensor) in names or isinstance(tensor, torch.nn.Parameter)
+        category = OPTIMISER if id(tensor) in states else WEIGHT if is_weight else OTHER
+        name = names.get(id(tensor), f"tensor_{len(described)}")
+        layer = name.rpartition("/")[0] or None
+        described.append(Parameter(name, category, size_bytes=storage.nbytes(), layer=layer))
+    return described
+
+
+def _own_buffers(module: Any) -> list[tuple[str, Any]]:
+    return list(module.named_buffers(recurse=False))
+
+
+def _modules_of(fn: Any, layers_of: Any) -> dict[Any, str]:
+    """Return the modules that ``fn`` is, is a method of, or finds, each with its path."""
+    found: dict[Any, str] = {}
+    values = [layers_of, fn, getattr(fn, "__self__", None)]
+    code = getattr(fn, "__code__", None)
+    for cell in getattr(fn, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # not filled yet
+            values.append(cell.cell_contents)
+    if code is not None:
+        values += [fn.__globals__.get(name) for name in code.co_names]
+    for value in values:
+        if isinstance(value, torch.nn.Module):
+            for name, module in value.named_modules():
+                # The outermost has no name, and needs one only if it has no parts.
+                is_leaf = next(module.children(), None) is None
+                own = name.replace(".", "/") or (type(module).__name__ if is_leaf else "")
+                found.setdefault(module, own)
+    return found
+
+
+def _module_name(names: dict[Any, str]) -> Callable[[Any], str]:
+    """Return a function that names a running module by its path in the module around it."""
+
+    def name(module: Any) -> str:
+        # Keras opens scopes for its layers, which PyTorch takes for modules.
+        if isinstance(module, keras.layers.Layer):
+            return ""
+        return names.get(module, type(module).__name__)
+
+    return name
+
+
+@contextlib.contextmanager
+def _optimizers_kept(running: list[str]) -> Iterator[list[Any]]:
+    """Return a context that restores the state of PyTorch's optimizers which make a step.
+
+    Its value holds them. While one makes a step, the scope of updates is in ``running``.
+    """
+    before: dict[Any, dict[Any, Any]] = {}
+    optimizers: list[Any] = []
+
+    def enter(optimizer: Any, *_: Any) -> None:
+        if optimizer not in before:
+            before[optimizer] = {key: dict(state) for key, state in optimizer.state.items()}
+            optimizers.append(optimizer)
+        running.append(update_scope())
+
+    def leave(*_: Any) -> None:
+        running.pop()
+
+    with contextlib.ExitStack() as hooks:
+        hooks.callback(register_optimizer_step_pre_hook(enter).remove)
+        hooks.callback(register_optimizer_step_post_hook(leave).remove)
+        try:
+            yield optimizers
+        finally:
+            for optimizer, state in before.items():
+                optimizer.state.clear()
+                optimizer.state.update(state)
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Return a context in which no collection comes by chance, so that equal runs are equal."""
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _meta_of(leaf: Any) -> torch.Tensor:
+    """Return type and shape of a part of a batch, as ``fit`` passes it on."""
+    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+        leaf = np.asarray(leaf)
+    dtype = keras.backend.standardize_dtype(leaf.dtype)
+    is_given = isinstance(leaf, (torch.Tensor, keras.KerasTensor))
+    if dtype.startswith("float") and not is_given:
+        dtype = keras.config.floatx()
+    return torch.empty(tuple(leaf.shape), dtype=getattr(torch, dtype), device="meta")
+
+
+def _meta_of_leaf(leaf: Any) -> Any:
+    """Return type and shape of a tensor or array, and anything else as it is."""
+    if isinstance(leaf, torch.Tensor):
+        meta = torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype, device="meta")
+        return meta.requires_grad_(leaf.requires_grad)
+    return _meta_of(leaf) if isinstance(leaf, (np.ndarray, keras.KerasTensor)) else leaf
+
+
+def _fake_of_meta(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    fake = torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype)
+    return fake.requires_grad_(leaf.requires_grad)
+
+
+def _bytes_of(tensor: torch.Tensor) -> int:
+    return int(tensor.numel() * tensor.element_size())
+
+
+def _tensors_in(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in keras.tree.flatten(tree) if isinstance(leaf, torch.Tensor)]

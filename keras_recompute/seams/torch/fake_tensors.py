@@ -1,0 +1,46 @@
+"""Tensors without values, and the numbers of autograd's nodes.
+
+Programs on fake tensors run in moments and without memory, on the devices that they would run on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+__all__ = ["UnknownValueError", "fake_mode", "in_backward", "next_node", "running_node"]
+
+# What an operation raises that would have to know a value.
+UnknownValueError = DataDependentOutputException
+
+
+def fake_mode() -> Any:
+    """Return a context in which operations make fake tensors, also of tensors with values.
+
+    Its method ``from_tensor`` makes a fake one of another, a parameter of a parameter.
+    """
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    # It would hold the storages that operations are given, such as set_.
+    mode.cache_enabled = False
+    return mode
+
+
+def in_backward() -> bool:
+    """Whether a backward pass is running in this thread."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def running_node() -> int | None:
+    """Return the number of the node that a backward pass is running, or None."""
+    node = torch._C._current_autograd_node() if in_backward() else None
+    return None if node is None else int(node._sequence_nr())
+
+
+def next_node() -> int:
+    """Return the number that autograd gives to its next node.
+
+    That of an operation has its number before a dispatch mode sees the operation.
+    """
+    return int(torch.autograd._get_sequence_nr())

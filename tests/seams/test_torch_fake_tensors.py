@@ -1,0 +1,68 @@
+"""What PyTorch's fake tensors and autograd's numbers must do; where PyTorch is installed."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from keras_recompute.seams.torch.fake_tensors import (  # noqa: E402
+    UnknownValueError,
+    fake_mode,
+    in_backward,
+    next_node,
+    running_node,
+)
+
+
+def test_fake_mode():
+    weight = torch.nn.Parameter(torch.ones(3))
+    mode = fake_mode()
+    with mode:
+        fake = mode.from_tensor(weight)
+        assert isinstance(fake, torch.nn.Parameter)
+        made = torch.exp(weight) + fake
+        assert made.untyped_storage().nbytes() == 12
+        with pytest.raises(UnknownValueError):
+            float(made.detach().sum())
+        with torch.no_grad():
+            fake.add_(1)
+    assert torch.equal(weight, torch.ones(3))
+
+
+def test_fake_mode_holds_no_storage():
+    import weakref
+
+    freed = []
+    with fake_mode():
+        storage = torch.empty(4).untyped_storage()
+        weakref.finalize(storage, freed.append, 1)
+        torch.empty(0).set_(storage, 0, (4,), (1,))
+        del storage
+    assert freed == [1]
+
+
+class Numbers(TorchDispatchMode):
+    """Notes which node each operation makes, and which one runs it."""
+
+    def __init__(self):
+        super().__init__()
+        self.made, self.run = {}, {}
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        name = operation.overloadpacket.__name__
+        if in_backward():
+            self.run[name] = running_node()
+        else:
+            self.made[name] = next_node() - 1
+        return operation(*args, **(kwargs or {}))
+
+
+def test_running_node_is_the_one_that_the_forward_operation_made():
+    assert running_node() is None
+    x = torch.ones(3, requires_grad=True)
+    with Numbers() as numbers:
+        torch.tanh(torch.sin(x)).sum().backward()
+    assert numbers.run["cos"] == numbers.made["sin"]
+    assert numbers.run["tanh_backward"] == numbers.made["tanh"]
+    assert not in_backward()
