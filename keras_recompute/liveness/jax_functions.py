@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import keras
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
@@ -25,6 +26,7 @@ from ..errors import DeviceError, InvalidArgumentError, UnsupportedError
 from .categories import INPUT, WEIGHT
 from .compiled_program import CompiledProgram, TracedFunction, batch_of
 from .device_compilers import Device, compile_for
+from .jax_shardings import share_bytes
 from .jax_training_step import training_step
 from .keras_step import DATA_NAMES, is_model, layer_names
 from .local_device import LOCAL
@@ -46,19 +48,24 @@ def trace_function(
     target: Device | None,
 ) -> TracedFunction:
     """Trace ``fn``, or the training step of a model, for ``target``; arguments as ``profile``'s."""
+    is_local = target is None or target.name == LOCAL
+    if target is not None and keras.distribution.distribution() is not None:
+        raise UnsupportedError(
+            f"device={target.name!r} means one device, and a keras.distribution divides the step "
+            "among several: leave out device=, or set no distribution"
+        )
     described: list[Parameter] = []
     if is_model(fn):
         data = jax.tree.map(batch_spec, batch_of(args, kwargs))
         layers_of = fn if layers_of is None else layers_of
         step = training_step(fn, data)
-        fn, args, kwargs = step.function, (step.state, data), {}
+        fn, args, kwargs = step.function, (step.state, step.data), {}
         described = list(step.parameters)
         # The batch is not part of the model's memory.
         input_feed = DATA_NAMES[: len(data)] if input_feed is None else input_feed
     # An unused argument would be left out of the program, and its description with it.
     function = fn if hasattr(fn, "trace") else jax.jit(fn, keep_unused=True)
     args, kwargs = jax.tree.map(_spec, (args, kwargs))
-    is_local = target is None or target.name == LOCAL
     with nullcontext() if target is None or is_local else tracing_for(target.backend):
         traced = function.trace(*args, **kwargs)
         platforms = None if target is None or is_local else (_platform(target),)
@@ -152,8 +159,6 @@ def batch_spec(leaf: Any) -> jax.ShapeDtypeStruct:
 
     ``fit`` casts floats of other libraries to Keras's own floating type.
     """
-    import keras
-
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         leaf = np.asarray(leaf)
     dtype = np.dtype(jax.dtypes.canonicalize_dtype(keras.backend.standardize_dtype(leaf.dtype)))
@@ -176,8 +181,6 @@ def _spec(leaf: Any) -> Any:
         leaf.dtype, jax.dtypes.extended
     ):
         return leaf
-    import keras
-
     dtype = keras.backend.standardize_dtype(leaf.dtype)
     return jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(dtype))
 
@@ -203,11 +206,13 @@ def _describe_arguments(
     # JAX leaves static arguments out.
     if len(info_args) != len(args):
         names = [f"argument_{number}" for number in range(len(info_args))]
+    # Arrays that are divided among devices have other sizes in the program of one.
+    is_divided = any(getattr(leaf, "sharding", None) for leaf in jax.tree.leaves((args, kwargs)))
     described = []
     for name, each in [*zip(names, info_args), *info_kwargs.items()]:
         for path, leaf in jax.tree_util.tree_leaves_with_path(each):
-            size_bytes = int(np.prod(leaf.shape, dtype=np.int64)) * leaf.dtype.itemsize
             category = WEIGHT if leaf.donated else INPUT
             called = f"{name}{jax.tree_util.keystr(path)}"
+            size_bytes = None if is_divided else share_bytes(leaf)
             described.append(Parameter(called, category, size_bytes=size_bytes))
     return described

@@ -11,6 +11,7 @@ import jax
 
 from ..seams.keras.training import build_for_fit
 from .categories import INPUT, OTHER
+from .jax_shardings import divided_batch, shardings_of, share_bytes, variable_spec
 from .keras_step import DATA_NAMES, check_compiled
 from .parameters import Parameter, describe_variables
 
@@ -23,13 +24,15 @@ class TrainingStep:
     """A training step: ``function(state, data)`` returns logs and the next state.
 
     Attributes:
-        function: Jitted as ``fit`` does it: the new state overwrites the old one.
-        state: The types and shapes of its state.
+        function: Jitted as ``fit`` does it.
+        state: The types and shapes of its state, and of its
+        data: a batch.
         parameters: What is known of the state and the batch, in the order of the program.
     """
 
     function: Callable[..., Any]
     state: State
+    data: tuple[Any, ...]
     parameters: tuple[Parameter, ...]
 
 
@@ -44,22 +47,31 @@ def training_step(model: Any, data: tuple[Any, ...]) -> TrainingStep:
     build_for_fit(model, data)
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-    state = variables_trained(model, model.optimizer)
+    variables = variables_trained(model, model.optimizer)
+    state = specs_of(variables)
 
     def train_step(state: State, data: tuple[Any, ...]) -> Any:
         return model.train_step(state, data)
 
-    parameters = describe_variables([(v.path, _bytes_of(v)) for v in chain(*state[:3])])
-    for variable in state[3]:
-        parameters.append(Parameter(variable.path, OTHER, size_bytes=_bytes_of(variable)))
+    kept = chain(*variables[:3])
+    parameters = describe_variables([(v.path, share_bytes(variable_spec(v))) for v in kept])
+    for variable in variables[3]:
+        size_bytes = share_bytes(variable_spec(variable))
+        parameters.append(Parameter(variable.path, OTHER, size_bytes=size_bytes))
+    data = divided_batch(data)
     for name, part in zip(DATA_NAMES, data):
         leaves = jax.tree.leaves(part)
         for number, leaf in enumerate(leaves):
             called = name if len(leaves) == 1 else f"{name}[{number}]"
-            size_bytes = leaf.size * leaf.dtype.itemsize
-            parameters.append(Parameter(called, INPUT, size_bytes=size_bytes))
-    function = jax.jit(train_step, donate_argnums=0, keep_unused=True)
-    return TrainingStep(function, specs_of(state), tuple(parameters))
+            parameters.append(Parameter(called, INPUT, size_bytes=share_bytes(leaf)))
+    return TrainingStep(jitted_as_fit(train_step, state), state, data, tuple(parameters))
+
+
+def jitted_as_fit(step: Callable[..., Any], state: State) -> Callable[..., Any]:
+    """Return ``step`` jitted as ``fit`` does it: the new state overwrites the old one in place."""
+    shardings = shardings_of(state)
+    divided = {} if shardings is None else {"out_shardings": (None, shardings)}
+    return jax.jit(step, donate_argnums=0, keep_unused=True, **divided)
 
 
 def variables_trained(model: Any, optimizer: Any) -> State:
@@ -74,12 +86,4 @@ def variables_trained(model: Any, optimizer: Any) -> State:
 
 def specs_of(state: State) -> State:
     """Return types and shapes of the variables of a state."""
-    return tuple(list(map(_spec_of, part)) for part in state)
-
-
-def _spec_of(variable: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(variable.value.shape, variable.value.dtype)
-
-
-def _bytes_of(variable: Any) -> int:
-    return int(variable.value.nbytes)
+    return tuple(list(map(variable_spec, part)) for part in state)

@@ -19,7 +19,7 @@ ORDER = [
     "# keras-recompute",
     "python3 recompute_lstm.py --checkpoints 7",
     "pip install -r tests/requirements.txt && python3 -m pytest",
-    "`pip install keras-recompute`",
+    '`pip install "keras-recompute[tensorflow]"`',
     "kr.checkpointed(",
     "model.fit(",
     "kr.plan(",

@@ -18,7 +18,8 @@ import keras
 from ...keras_backend import require
 from ...liveness import Program, compile_program
 from ...liveness.jax_functions import batch_spec
-from ...liveness.jax_training_step import State, specs_of, variables_trained
+from ...liveness.jax_shardings import divided_batch
+from ...liveness.jax_training_step import State, jitted_as_fit, specs_of, variables_trained
 from ...seams.keras.layers import takes_training
 from ...seams.keras.training import build_for_fit
 
@@ -47,10 +48,10 @@ class TrainedStep:
         self, candidate: keras.Model, *, device: str | None = None, layers_of: Any = None
     ) -> Program:
         """Return the record of the step that trains ``candidate``, which has the same weights."""
-        data = (self.inputs, *self.targets)
+        data = divided_batch((self.inputs, *self.targets))
         state = specs_of(variables_trained(self.model, self.optimizer))
         compiled = compile_program(
-            jax.jit(self._of(candidate), donate_argnums=0, keep_unused=True),
+            jitted_as_fit(self._of(candidate), state),
             state,
             data,
             input_feed=["data"],
