@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .layer_workspace import Workspaces
+    from .layer_workspace import Workspace, Workspaces
 
 # Bytes of arrays by number, and numbers of inputs.
 Sources = tuple[Mapping[int, int], frozenset[int]]
@@ -44,3 +44,9 @@ class LayerCost:
     workspaces: Workspaces | None
     is_cut: bool = False
     is_convolution: bool = False
+
+    def workspace(self, *, in_section: bool) -> Workspace | None:
+        """Return what its compiled program holds; None where its tensors say all there is."""
+        if self.workspaces is None:
+            return None
+        return self.workspaces.section if in_section else self.workspaces.plain

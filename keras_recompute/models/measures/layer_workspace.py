@@ -51,11 +51,14 @@ class Workspace:
         handed_on_bytes: Held between the two: made by the forward pass, for the backward pass.
         forward_bytes: Held at most in the forward pass beyond that, results included.
         backward_bytes: The same of the backward pass, with the gradients of results and inputs.
+        copied_inputs: Numbers of the inputs of which a copy in another layout is handed on. The
+            backward pass reads that, and not the input.
     """
 
     handed_on_bytes: int
     forward_bytes: int
     backward_bytes: int
+    copied_inputs: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def workspaces_of(
     def measured(called: Callable[..., Any]) -> Workspace:
         step = _step_of(called, given, weights, inputs=len(signature))
         program = profile(tf.function(step, jit_compile=True, autograph=False), *given, *results)
-        return _read(program, input_bytes=_floating_bytes(signature))
+        return _read(program, signature)
 
     with section_recurrent_layers():
         in_section = measured(section)
@@ -134,7 +137,7 @@ def _step_of(
 ) -> Callable[..., Any]:
     """Return the gradients of ``called`` as a function of what is ``given`` and of gradients."""
 
-    def step(*tensors: tf.Tensor) -> Any:
+    def step(*tensors: tf.Tensor) -> Any:  # XLA knows them as "tensors_0" and so on
         arguments, gradients = tensors[: len(given)], tensors[len(given) :]
         differentiable = _floating(arguments[:inputs])
         with tf.GradientTape() as tape:
@@ -146,12 +149,15 @@ def _step_of(
     return step
 
 
-def _read(program: Program, *, input_bytes: int) -> Workspace:
+def _read(program: Program, signature: Sequence[tf.TensorSpec]) -> Workspace:
     """Return what the ``program`` of the probe holds before, at and after the turn.
 
-    ``input_bytes`` is the size of the gradients of inputs; the others among the results are
-    those of weights, which are counted elsewhere.
+    ``signature`` are the inputs of the layer. Among the results only their gradients are counted:
+    those of weights are counted elsewhere.
     """
+    input_bytes = _floating_bytes(signature)
+    names = [f"tensors_{number}" for number in range(len(signature))]
+    copied: set[int] = set()
     count = program.program_steps
     turns = [n for n, step in enumerate(program.steps) if _TURN in (step.op_name or "")]
     # At the last of these steps the gradient is made: it counts as one of the backward pass.
@@ -167,6 +173,9 @@ def _read(program: Program, *, input_bytes: int) -> Workspace:
         is_made_before = buffer.phase in (FORWARD, RECOMPUTE) and buffer.is_live_at(last)
         if is_made_before and buffer.lifetime in (TEMPORARY, RESULT):
             handed_on += buffer.size_bytes
+            # XLA names a copy in another layout after what it copies.
+            if buffer.op_name in names:
+                copied.add(names.index(buffer.op_name))
     temporary = held_per_step(own, (TEMPORARY,), count)
     results = held_per_step(own, (RESULT,), count)
     held = [t + min(r, input_bytes) for t, r in zip(temporary, results)]
@@ -176,6 +185,7 @@ def _read(program: Program, *, input_bytes: int) -> Workspace:
         handed_on_bytes=handed_on,
         forward_bytes=max(0, max(held[: last + 1]) - handed_on),
         backward_bytes=max(0, backward - handed_on),
+        copied_inputs=frozenset(copied),
     )
 
 

@@ -311,8 +311,11 @@ def _held(
         own = dict(needs.kept_in_section if in_section else needs.kept)
         own_results = sum(size[call.outputs[number]] for number in needs.needs)
         traced_bytes = sum(own.values()) + own_results
-        arrays.update(map(call.inputs.__getitem__, needs.multiplies))
-        recomputed.update(map(call.inputs.__getitem__, needs.reads))
+        found = needs.workspace(in_section=in_section)
+        # The bytes handed on include a copy of an input, which then need not be kept itself.
+        copied = frozenset[int]() if found is None else found.copied_inputs
+        arrays.update(map(call.inputs.__getitem__, needs.multiplies - copied))
+        recomputed.update(map(call.inputs.__getitem__, needs.reads - copied))
         sources_of_outputs = needs.sources_in_section if in_section else needs.sources
         for number, (key, sources) in enumerate(zip(call.outputs, sources_of_outputs)):
             is_array = sources is None or (
@@ -326,8 +329,7 @@ def _held(
         given_bytes = sum(map(size.__getitem__, call.inputs))
         working_bytes[n] = given_bytes + sum(map(size.__getitem__, call.outputs))
         own_bytes[n] = sum(own.values())
-        if needs.workspaces is not None:
-            found = needs.workspaces.section if in_section else needs.workspaces.plain
+        if found is not None:
             own_bytes[n] = max(0, own_bytes[n] + found.handed_on_bytes - traced_bytes)
             working_bytes[n] = max(given_bytes + found.forward_bytes, found.backward_bytes)
     return _Held(kept, own_bytes, working_bytes)
