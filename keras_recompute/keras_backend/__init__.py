@@ -29,7 +29,7 @@ FEATURES = {
     "checkpointed(layers=)": _ALL,
     "checkpointed(sample=)": (TENSORFLOW, JAX),
     "Model.recomputation_levels": (TENSORFLOW,),
-    "Model.scan_layers": (TENSORFLOW,),
+    "Model.scan_layers": (TENSORFLOW, JAX),
     "engine": (TENSORFLOW,),
     "plan": (TENSORFLOW, JAX),
     "plan(prove=False)": (TENSORFLOW, JAX),

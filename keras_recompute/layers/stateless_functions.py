@@ -122,7 +122,7 @@ def run_recomputed(
     None if it made variables, so that it must run as it is. It calls ``layers``, with all nested
     ones among them.
     """
-    return _Run(function, layers, name, policy)(given)
+    return PureCall(function, layers, name, policy)(given)
 
 
 def checkpoint_name(value: Any, name: str) -> Any:
@@ -181,8 +181,13 @@ class _ReplayScope(keras.StatelessScope):
         return self._read[id(variable)][1]
 
 
-class _Run:
-    """One call of a checkpointed function, and its replays."""
+class PureCall:
+    """One call of a checkpointed function, and its replays, as a pure function.
+
+    Attributes:
+        read: The variables that it read, each with its value, by their identities.
+        assigned: The variables that it assigns.
+    """
 
     def __init__(
         self,
@@ -194,19 +199,31 @@ class _Run:
         self._function, self._layers, self._policy = function, layers, policy
         self._name = section_name(name)
         self._around = entry_layer(), current_training(), autocast_dtype()
-        self._read: dict[int, tuple[Any, Any]] = {}
+        self.read: dict[int, tuple[Any, Any]] = {}
+        self.assigned: list[Any] = []
         self._replaying = remat.same_state(layers)
         # The first run is the forward pass, each other one a replay.
         self._runs = itertools.count()
 
     def __call__(self, given: Sequence[Any]) -> list[Any] | None:
         """Return the results for ``given`` tensors; None if the function made variables."""
+        run, inputs = self.pure(given)
+        with remat.named_scope(forward_scope(self._name)):
+            recomputed = remat.recomputed(run, name=backward_scope(self._name), policy=self._policy)
+            results = recomputed(*inputs)
+        return self.finish(results)
+
+    def pure(self, given: Sequence[Any]) -> tuple[Callable[..., list[Any]], list[Any]]:
+        """Return the pure function of ``given`` tensors and their masks, and these together.
+
+        Behind its results it returns their masks, losses, and new values of variables.
+        """
         inputs, masked = append_masks(given)
         count = len(given)
 
         def run(*tensors: Any) -> list[Any]:
             attach_masks(tensors[:count], masked, tensors[count:])
-            with self._around_the_call(), _ReplayScope(self._read) as scope:
+            with self._around_the_call(), _ReplayScope(self.read) as scope:
                 results, self._layer_numbers, losses = detach_losses(
                     self._layers, lambda: self._function(*tensors[:count])
                 )
@@ -218,15 +235,29 @@ class _Run:
                 )
             self._count = len(results)
             outputs, self._masked = append_masks(results)
-            self._assigned = list(scope.assigned.values())
+            self.assigned = list(scope.assigned.values())
             self._losses = len(losses)
-            return [*outputs, *losses, *map(scope.get_current_value, self._assigned)]
+            return [*outputs, *losses, *map(scope.get_current_value, self.assigned)]
 
-        with remat.named_scope(forward_scope(self._name)):
-            recomputed = remat.recomputed(run, name=backward_scope(self._name), policy=self._policy)
-            results = recomputed(*inputs)
+        return run, inputs
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether the results that it made have masks."""
+        return bool(self._masked)
+
+    @property
+    def result_counts(self) -> tuple[int, tuple[int, ...], int]:
+        """Of the results: how many are outputs, the layers of losses, how many are assigned."""
+        return self._count, tuple(self._layer_numbers), len(self.assigned)
+
+    def finish(self, results: Sequence[Any]) -> list[Any] | None:
+        """Return the outputs among the results of the pure function, and assign the variables.
+
+        None if the function made variables.
+        """
         # Keras gives a variable that was made in a scope its value when the outermost scope ends.
-        if any(value is None for _, value in self._read.values()):
+        if any(value is None for _, value in self.read.values()):
             return None
         return self._write_back(results)
 
@@ -246,7 +277,7 @@ class _Run:
         losses, new = results[ends : ends + self._losses], results[ends + self._losses :]
         for number, loss in zip(self._layer_numbers, losses):
             add_losses(self._layers[number], [loss])
-        for variable, value in zip(self._assigned, new):
+        for variable, value in zip(self.assigned, new):
             # On PyTorch an assignment would change what replays of other functions find.
             remat.unshare(variable)
             variable.assign(value)

@@ -129,6 +129,10 @@ class Model(CloneObserver, GraphRunner, SectionRunner, keras.Model):
         Layers are equal if they are of one class and hold the same: attributes by value, functions
         by their code and what it closes over, unknown objects by identity. Layers that draw random
         numbers or keep statistics are left out.
+
+        On JAX sections between checkpoints become loops, where their traces are equal. They may
+        draw random numbers and keep statistics, but have no masks. A step holds the weights and
+        their gradients once more.
         """
         return self._scan_layers
 

@@ -15,9 +15,10 @@ import keras
 from ...keras_backend import JAX, current_backend
 from ...keras_backend.gradient_demand import gradient_may_be_asked
 from ...layers.checkpointed_layer import CheckpointedLayer
-from ...layers.stateless_functions import call_recomputed, run_recomputed
+from ...layers.stateless_functions import PureCall, call_recomputed, run_recomputed
 from ...seams.keras.call_context import autocast_to
 from ...seams.keras.layers import layers_in
+from ...user_code import warn_user
 from ..keras_graph.call_graph import Graph, checkpoints_in, operations_of
 from ..keras_graph.sections import Section, split_at_checkpoints
 from ..keras_graph.timestep_concat import commute_concat
@@ -84,6 +85,8 @@ class SectionRunner(TrainedModel):
     """A base class of ``Model``, before the model's class: it runs the sections of the graph."""
 
     _plan: SectionPlan | None
+    _scan_layers: bool
+    _is_advised: bool
 
     def _prepare_runs(self) -> None:
         """Prepare nothing: no compiled program is kept between calls."""
@@ -92,7 +95,14 @@ class SectionRunner(TrainedModel):
         """Return nothing: no plan depends on attributes of layers."""
 
     def _plan_of(self, graph: Graph) -> SectionPlan:
-        return SectionPlan.of(graph)
+        plan = SectionPlan.of(graph)
+        if self._scan_layers and plan.is_plain:
+            name = self.name  # type: ignore[attr-defined]
+            warn_user(
+                f"scan_layers has no effect on {name!r}: on JAX it takes checkpoints, between "
+                "which sections are equal. Put some, such as by checkpointed(model, every=4)"
+            )
+        return plan
 
     def _prepared(self, call: Callable[..., Any]) -> Callable[..., Any]:
         return call
@@ -109,6 +119,9 @@ class SectionRunner(TrainedModel):
 
     def _run_sections(self, plan: SectionPlan, flat: Arrays) -> list[Any]:
         values = dict(zip(plan.graph.inputs, flat))
+        if self._scan_layers:
+            self._run_loops(plan, values)
+            return [values[key] for key in plan.graph.outputs]
         for name, section in plan.named_steps:
             if section.recomputed:
                 _run_recomputed(section, values, name)
@@ -116,6 +129,23 @@ class SectionRunner(TrainedModel):
                 for call in section.calls:
                     call.run(values)
         return [values[key] for key in plan.graph.outputs]
+
+    def _run_loops(self, plan: SectionPlan, values: dict[Any, Any]) -> None:
+        from .jax_section_loops import LoopRunner
+
+        runner = LoopRunner(plan.graph, values, _pure_call)
+        runner.run(plan.steps)
+        if not runner.loops and not self._is_advised:
+            self._is_advised = True
+            name = self.name  # type: ignore[attr-defined]
+            warn_user(
+                f"scan_layers makes no loop of {name!r}: on JAX that takes two sections in a row "
+                "that do the same with other weights, and no masks between them"
+            )
+
+
+def _pure_call(section: Section, name: str) -> PureCall:
+    return PureCall(_function_of(section), _layers_of(section), name, None)
 
 
 def values_of(variables: Sequence[Any]) -> list[Any]:
@@ -126,6 +156,14 @@ def values_of(variables: Sequence[Any]) -> list[Any]:
 
 def _run_recomputed(section: Section, values: dict[Any, Any], name: str) -> None:
     """Run a section that is recomputed, and add its outputs to ``values``."""
+    inputs = [values[key] for key in section.inputs]
+    outputs = run_recomputed(_function_of(section), inputs, _layers_of(section), name=name)
+    assert outputs is not None  # the layers of a graph have their variables
+    values.update(zip(section.outputs, outputs))
+
+
+def _function_of(section: Section) -> Callable[..., list[Any]]:
+    """Return the section as a function of its inputs."""
 
     def function(*tensors: Any) -> list[Any]:
         here = dict(zip(section.inputs, tensors))
@@ -133,10 +171,7 @@ def _run_recomputed(section: Section, values: dict[Any, Any], name: str) -> None
             call.run(here)
         return [here[key] for key in section.outputs]
 
-    inputs = [values[key] for key in section.inputs]
-    outputs = run_recomputed(function, inputs, _layers_of(section), name=name)
-    assert outputs is not None  # the layers of a graph have their variables
-    values.update(zip(section.outputs, outputs))
+    return function
 
 
 def recomputes_itself(layer: keras.layers.Layer) -> bool:
