@@ -191,6 +191,7 @@ class _Inliner:
             value.of_fence = any(operand.of_fence for operand in operands) and not value.aval.shape
             value.is_known = all(operand.is_known for operand in operands)
             results.append(value)
+        # Of a call that is not inlined it is enough that something inside runs again.
         inner = self._inner_numbers(equation, operands, results)
         traceback = equation.source_info.traceback
         self.program.equations.append(

@@ -164,6 +164,7 @@ def _analyze(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
             return results(*every)
 
         made, pull_back = jax.vjp(by_chosen, *(every[number] for number in numbers))
+        # Traced behind the forward pass, and read by all of the backward pass.
         incoming[0] = checkpoint_name(incoming[0], _BOUNDARY)
         return made, pull_back(incoming)
 

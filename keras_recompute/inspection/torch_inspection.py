@@ -158,6 +158,7 @@ def _run(call: Call, recorder: Recorder) -> tuple[_Analysis, list[Any]]:
         raise InvalidArgumentError(no_input_text(call.name, named, "torch.tensor(3.0)"))
     forward, recorder.operations = recorder.operations, []
     made = tuple(map(recorder.tensor, outputs))
+    # What is in a cycle of Python objects is no residual.
     gc.collect()
     kept = recorder.storages_alive()
     incoming = [torch.ones_like(output) for output in outputs]

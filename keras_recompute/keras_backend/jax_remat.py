@@ -42,6 +42,11 @@ def same_state(_: Sequence[Any]) -> Callable[[], contextlib.AbstractContextManag
     return contextlib.nullcontext
 
 
+def is_plain_module(_: Any) -> bool:
+    """Whether it is a module of PyTorch that is no layer: there is none here."""
+    return False
+
+
 def may_be_differentiated(values: Arrays) -> bool:
     """Whether what follows from ``values`` may be: without a trace nothing is differentiated."""
     return any(isinstance(value, jax.core.Tracer) for value in values)

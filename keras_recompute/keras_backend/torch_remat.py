@@ -50,6 +50,9 @@ def same_state(layers: Sequence[Any]) -> Callable[[], contextlib.AbstractContext
     That is what a call may change outside of Keras's variables: numbers and texts in attributes,
     and buffers of PyTorch's modules. Behind the context the state is again what it was before.
     """
+    # Modules of PyTorch with the ones inside; of layers all are given.
+    inside = [list(each.modules()) if is_plain_module(each) else [each] for each in layers]
+    layers = list(itertools.chain(*inside))
     buffers: dict[int, torch.Tensor] = {}
     for layer in layers:
         buffers.update((id(buffer), buffer) for buffer in layer.buffers())
@@ -81,6 +84,11 @@ def same_state(layers: Sequence[Any]) -> Callable[[], contextlib.AbstractContext
 
 def _plain_attributes(layer: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(layer).items() if isinstance(value, _PLAIN)}
+
+
+def is_plain_module(value: Any) -> bool:
+    """Whether it is a module of PyTorch that is no layer, with state that a call may change."""
+    return isinstance(value, torch.nn.Module) and not isinstance(value, keras.layers.Layer)
 
 
 def may_be_differentiated(values: Sequence[Any]) -> bool:

@@ -60,9 +60,17 @@ class Checkpointed(WrappedFunction):
         function = self.__wrapped__
         if isinstance(self.policy, SaveEverything) or not gradient_may_be_asked():
             return function(*args, **kwargs)
-        layers = _layers_used_by(function, keras.tree.flatten((args, kwargs)))
+        used = [*_values_used_by(function), *keras.tree.flatten((args, kwargs))]
+        layers = _layers_among(used)
+        modules = list(filter(remat.is_plain_module, keras.tree.flatten(used)))
         return call_recomputed(
-            function, args, kwargs, layers, name=self.__name__, policy=self._backend_policy
+            function,
+            args,
+            kwargs,
+            layers,
+            modules=modules,
+            name=self.__name__,
+            policy=self._backend_policy,
         )
 
 
@@ -72,12 +80,14 @@ def call_recomputed(
     kwargs: dict[str, Any],
     layers: Sequence[keras.layers.Layer],
     *,
+    modules: Sequence[Any] = (),
     name: str,
     policy: Any = None,
 ) -> Any:
     """Return ``function(*args, **kwargs)``, which is run again in the backward pass.
 
-    It calls ``layers``, with all nested ones among them. ``policy`` is one of the backend's.
+    It calls ``layers``, with all nested ones among them, and ``modules`` of PyTorch. ``policy`` is
+    one of the backend's.
     """
     leaves, unflatten = remat.flatten((args, kwargs))
     numbers = [number for number, leaf in enumerate(leaves) if keras.ops.is_tensor(leaf)]
@@ -97,7 +107,7 @@ def call_recomputed(
         returned[:] = [list(map(_without_tensor, found)), pack]
         return list(filter(keras.ops.is_tensor, found))
 
-    outputs = run_recomputed(flat, given, layers, name=name, policy=policy)
+    outputs = PureCall(flat, layers, name, policy, modules)(given)
     if outputs is None:
         # It made variables, such as those of a layer that is called for the first time. Behind a
         # scope Keras gives them their values.
@@ -195,13 +205,14 @@ class PureCall:
         layers: Sequence[keras.layers.Layer],
         name: str,
         policy: Any,
+        modules: Sequence[Any] = (),
     ) -> None:
         self._function, self._layers, self._policy = function, layers, policy
         self._name = section_name(name)
         self._around = entry_layer(), current_training(), autocast_dtype()
         self.read: dict[int, tuple[Any, Any]] = {}
         self.assigned: list[Any] = []
-        self._replaying = remat.same_state(layers)
+        self._replaying = remat.same_state([*layers, *modules])
         # The first run is the forward pass, each other one a replay.
         self._runs = itertools.count()
 
@@ -284,15 +295,11 @@ class PureCall:
         return outputs
 
 
-def _layers_used_by(function: Any, given: Sequence[Any]) -> list[keras.layers.Layer]:
-    """Return the layers that ``function`` is, is a method of, closes over or finds as globals.
-
-    Those among the arguments ``given`` count too.
-    """
+def _layers_among(used: Sequence[Any]) -> list[keras.layers.Layer]:
+    """Return the layers among the values that a function uses, and those nested in them."""
     found: dict[keras.layers.Layer, None] = {}
-    for each in (*_values_used_by(function), *given):
-        for layer in filter(_is_layer, keras.tree.flatten(each)):
-            found.update(dict.fromkeys(layers_in(layer)))
+    for layer in filter(_is_layer, keras.tree.flatten(used)):
+        found.update(dict.fromkeys(layers_in(layer)))
     return list(found)
 
 
@@ -301,9 +308,13 @@ def _is_layer(value: Any) -> bool:
 
 
 def _values_used_by(function: Any) -> list[Any]:
+    """Return layers, modules of PyTorch and containers that a function is, has, or refers to.
+
+    It is a method of them, closes over them, or finds them as globals.
+    """
     if isinstance(function, functools.partial):
         return [*_values_used_by(function.func), *function.args, *function.keywords.values()]
-    if _is_layer(function):
+    if _is_stateful(function):
         return [function]
     values = [getattr(function, "__self__", None)]
     plain = getattr(function, "__func__", function)
@@ -314,4 +325,9 @@ def _values_used_by(function: Any) -> list[Any]:
         with contextlib.suppress(ValueError):  # not filled yet
             values.append(cell.cell_contents)
     values += [plain.__globals__[name] for name in code.co_names if name in plain.__globals__]
-    return [value for value in values if _is_layer(value) or isinstance(value, (list, tuple, dict))]
+    containers = list, tuple, dict
+    return [each for each in values if _is_stateful(each) or isinstance(each, containers)]
+
+
+def _is_stateful(value: Any) -> bool:
+    return _is_layer(value) or remat.is_plain_module(value)

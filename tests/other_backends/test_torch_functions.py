@@ -80,6 +80,25 @@ def test_a_module_of_pytorch_without_keras():
         torch.testing.assert_close(found, wanted, rtol=0, atol=0)
 
 
+def test_statistics_of_a_module_of_pytorch_count_once():
+    def statistics(checkpoint):
+        torch.manual_seed(1)
+        norm = torch.nn.BatchNorm1d(8)
+        module = torch.nn.Sequential(torch.nn.Linear(4, 8), norm, torch.nn.Tanh())
+        for _ in range(2):
+            checkpoint(module)(X).sum().backward()
+        return norm.running_mean, norm.running_var, norm.num_batches_tracked, module[0].weight.grad
+
+    wanted = statistics(lambda module: module)
+
+    def closed_over(module):
+        return kr.checkpoint(lambda x: 1 * module(x))
+
+    for checkpoint in (kr.checkpoint, closed_over):
+        for found, plain in zip(statistics(checkpoint), wanted):
+            torch.testing.assert_close(found, plain, rtol=0, atol=0)
+
+
 def test_unseeded_random_numbers_are_those_of_plain_calls():
     draw = kr.checkpoint(lambda x: x + keras.random.normal((8, 4)))
     keras.utils.set_random_seed(5)

@@ -140,6 +140,7 @@ class LoopRunner:
             outputs = [each.section.outputs for each in group[:-1]]
             if not all(each in made for each, made in zip(keys[1:], outputs)):
                 return None
+            # A loop hands each value on at one place.
             places = {made.index(each) for each, made in zip(keys[1:], outputs)}
             if len(places) > 1:
                 return None
@@ -203,6 +204,7 @@ class LoopRunner:
         for place, stack in zip(kept, stacked):
             for section, value in zip(results, stack):
                 section[place] = value
+        # Of what is carried only the last is known here; the others were read in the loop.
         for place, value in zip(carried, last):
             results[-1][place] = value
         return results
