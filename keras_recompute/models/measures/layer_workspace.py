@@ -51,7 +51,7 @@ class Workspace:
         handed_on_bytes: Held between the two: made by the forward pass, for the backward pass.
         forward_bytes: Held at most in the forward pass beyond that, results included.
         backward_bytes: The same of the backward pass, with the gradients of results and inputs.
-        copied_inputs: Numbers of the inputs of which a copy in another layout is handed on. The
+        copied_inputs: Numbers of the inputs that are handed on as a copy in another layout. The
             backward pass reads that, and not the input.
     """
 
