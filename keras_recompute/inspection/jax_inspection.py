@@ -18,7 +18,7 @@ import keras
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
-from ..engine.inspection.records import (
+from ..engine.inspection import (
     Equation,
     ForwardBackward,
     Letters,

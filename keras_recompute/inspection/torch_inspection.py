@@ -18,7 +18,7 @@ from typing import Any
 import keras
 import torch
 
-from ..engine.inspection.records import (
+from ..engine.inspection import (
     Equation,
     ForwardBackward,
     Letters,

@@ -53,6 +53,9 @@ from .torch_storages import StorageRecording, module_scopes
 
 _VERSION = torch.__version__.split("+")[0]
 
+# What was recorded, parameters, results, and names of layers.
+Recorded = tuple[StorageRecording, list[Parameter], list[Any], Names]
+
 
 def profile(
     fn: Callable[..., Any],
@@ -76,21 +79,42 @@ def profile(
             'device="local" measures the memory of a run, which is not available on Keras\'s '
             "PyTorch backend: leave it out to record the program on fake tensors"
         )
-    target = None if device is None else find_device(device)
     if is_model(fn):
-        recorded = _record_training_step(fn, batch_of(args, kwargs), input_feed)
+        data = batch_of(args, kwargs)
+        recorded = _record_training_step(fn, data, input_feed)
     else:
         recorded = _record_function(fn, args, kwargs, input_feed, layers_of)
-    recording, described, results, names = recorded
+    name = "training_step" if is_model(fn) else getattr(fn, "__name__", type(fn).__name__)
+    return _program(name, recorded, device, capacity_bytes)
+
+
+def profile_step(
+    step: Callable[[Any], Any],
+    model: Any,
+    data: tuple[Any, ...],
+    *,
+    optimizer: Any,
+    layers_of: Any = None,
+    device: str | None = None,
+) -> Program:
+    """Return the record of ``step``, a function of a batch like ``data``.
+
+    It trains the weights of ``model`` by ``optimizer``; both have their variables.
+    """
+    recorded = _record_step(step, model, optimizer, data, layers_of or model, DATA_NAMES)
+    return _program("training_step", recorded, device)
+
+
+def _program(
+    name: str, recorded: Recorded, device: str | None, capacity_bytes: int | None = None
+) -> Program:
+    target = None if device is None else find_device(device)
     return Program(
-        name="training_step" if is_model(fn) else getattr(fn, "__name__", type(fn).__name__),
+        name=name,
         compiled_by=f"PyTorch {_VERSION} on fake tensors",
-        **_steps_and_buffers(recording, described, results, names),
+        **_steps_and_buffers(*recorded),
         capacity_bytes=capacity_bytes or (target and target.memory_bytes) or None,
     )
-
-
-Recorded = tuple[StorageRecording, list[Parameter], list[Any], Names]
 
 
 def _record_training_step(
@@ -101,7 +125,20 @@ def _record_training_step(
     build_for_fit(model, data)
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-    kept = [*model.variables, *model.optimizer.variables]
+    fed = DATA_NAMES[: len(data)] if input_feed is None else input_feed
+    return _record_step(model.train_step, model, model.optimizer, data, model, fed)
+
+
+def _record_step(
+    step: Callable[[Any], Any],
+    model: Any,
+    optimizer: Any,
+    data: tuple[Any, ...],
+    layers_of: Any,
+    fed: Sequence[int | str],
+) -> Recorded:
+    data = keras.tree.map_structure(_meta_of, data)
+    kept = [*model.variables, *optimizer.variables]
     described = describe_variables([(v.path, _bytes_of(backend_variable(v))) for v in kept])
     known = set(map(id, kept))
     metrics = [v for v in model.metrics_variables if id(v) not in known]
@@ -109,12 +146,12 @@ def _record_training_step(
         size_bytes = _bytes_of(backend_variable(variable))
         described.append(Parameter(variable.path, OTHER, size_bytes=size_bytes))
     described += _describe(dict(zip(DATA_NAMES, data)))
-    mark_fed(described, DATA_NAMES[: len(data)] if input_feed is None else input_feed)
+    mark_fed(described, [name for name in fed if name not in DATA_NAMES[len(data) :]])
     optimiser_paths = [p.name for p in described if p.category == OPTIMISER]
     names = Names.of_variables(
         [p.name for p in described if p.category == WEIGHT],
         optimiser_paths,
-        layer_names(model),
+        layer_names(layers_of),
         numbered=False,
     )
     variables = [*kept, *metrics]
@@ -127,7 +164,7 @@ def _record_training_step(
         batch = keras.tree.map_structure(_fake_of_meta, data)
         with values_replaced(variables, values), losses_cleared(layers_in(model)):
             with _without_collector(), recording:
-                results = model.train_step(batch)
+                results = step(batch)
             del batch
     return recording, described, [values, results], names
 

@@ -106,6 +106,13 @@ class Graph:
         return tuple(states)
 
 
+def as_trained(call: Call) -> Call:
+    """Return ``call`` with ``training=True``, where its operation takes it."""
+    training = {"training": True} if takes_training(call.operation) else {}
+    kwargs = {**call.kwargs, **training}
+    return Call(call.operation, call.args, kwargs, call.inputs, call.outputs)
+
+
 def checkpoints_in(calls: Iterable[Call]) -> list[Call]:
     """Return those of ``calls`` that end a section."""
     return [call for call in calls if call.ends_section]

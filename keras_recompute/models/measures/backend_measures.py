@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...keras_backend import TENSORFLOW, current_backend
+from ...keras_backend import JAX, TENSORFLOW, current_backend
 
 if TYPE_CHECKING or current_backend() == TENSORFLOW:
     from ...liveness.tensorflow_functions import batch_spec
@@ -27,21 +27,26 @@ if TYPE_CHECKING or current_backend() == TENSORFLOW:
     from .step_time import seconds_with_jit_and_without
     from .trained_step import build_by_step, reason_to_wait, trained_step
 else:
-    from ...liveness.jax_functions import batch_spec
-    from .jax_input_specs import (
-        first_batch,
-        specs_from_sample,
-        targets_in,
-        text_of_specs,
-        value_specs,
-    )
-    from .jax_layer_cost import LayerProfiler
-    from .jax_trained_step import (
-        build_by_step,
-        reason_to_wait,
-        seconds_with_jit_and_without,
-        trained_step,
-    )
+    from .batch_specs import batch_spec, first_batch, targets_in, text_of_specs
+
+    if current_backend() == JAX:
+        from .jax_graph_specs import specs_from_sample, value_specs
+        from .jax_layer_cost import LayerProfiler
+        from .jax_trained_step import (
+            build_by_step,
+            reason_to_wait,
+            seconds_with_jit_and_without,
+            trained_step,
+        )
+    else:
+        from .torch_graph_specs import specs_from_sample, value_specs
+        from .torch_layer_cost import LayerProfiler
+        from .torch_trained_step import (
+            build_by_step,
+            reason_to_wait,
+            seconds_with_jit_and_without,
+            trained_step,
+        )
 
 __all__ = [
     "LayerProfiler",

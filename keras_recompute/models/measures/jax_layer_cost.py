@@ -20,10 +20,10 @@ import keras
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from ...graph_traversal import reachable
+from ...liveness.jax_functions import batch_spec as shape_of
 from ..execution.array_sizes import spec_bytes
-from ..keras_graph.call_graph import Call
+from ..keras_graph.call_graph import Call, Key, as_trained
 from .cost_record import LayerCost, Sources
-from .jax_input_specs import Specs, as_trained
 
 _VIEWS = frozenset("reshape squeeze expand_dims copy stop_gradient".split())
 _FREE = _VIEWS | {"broadcast_in_dim"}
@@ -63,13 +63,13 @@ class _Equation:
 class LayerProfiler:
     """Measures calls of layers on JAX. Costs are operations."""
 
-    def __init__(self, specs: Specs, *, timed: bool) -> None:
+    def __init__(self, specs: Mapping[Key, keras.KerasTensor], *, timed: bool) -> None:
         assert not timed, "layers are timed on TensorFlow alone"
         self._specs = specs
 
     def __call__(self, call: Call) -> LayerCost:
         """Return what ``call`` needs and costs."""
-        return _layer_cost(call, [self._specs[key] for key in call.inputs])
+        return _layer_cost(call, [shape_of(self._specs[key]) for key in call.inputs])
 
 
 def _layer_cost(call: Call, signature: Sequence[jax.ShapeDtypeStruct]) -> LayerCost:

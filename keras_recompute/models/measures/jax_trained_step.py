@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,12 @@ import keras
 
 from ...keras_backend import require
 from ...liveness import Program, compile_program
-from ...liveness.jax_functions import batch_spec
+from ...liveness.jax_functions import batch_spec as shape_of
 from ...liveness.jax_shardings import divided_batch
 from ...liveness.jax_training_step import State, jitted_as_fit, specs_of, variables_trained
 from ...seams.keras.layers import takes_training
 from ...seams.keras.training import build_for_fit
+from .step_defaults import reason_of_optimizer, step_parts
 
 Arrays = Sequence[Any]
 
@@ -43,12 +44,13 @@ class TrainedStep:
     targets: tuple[Any, ...]
     optimizer: Any
     description: str
+    found_by: ClassVar[str] = "compiled"
 
     def compiled(
         self, candidate: keras.Model, *, device: str | None = None, layers_of: Any = None
     ) -> Program:
         """Return the record of the step that trains ``candidate``, which has the same weights."""
-        data = divided_batch((self.inputs, *self.targets))
+        data = divided_batch(jax.tree.map(shape_of, (self.inputs, *self.targets)))
         state = specs_of(variables_trained(self.model, self.optimizer))
         compiled = compile_program(
             jitted_as_fit(self._of(candidate), state),
@@ -114,18 +116,8 @@ def trained_step(model: keras.Model, inputs: Any, targets: tuple[Any, ...] = ())
     ``inputs`` is a nest of types and shapes. ``targets`` are nests of arrays or specs. A model that
     is not compiled makes no use of them.
     """
-    compiled = getattr(model, "optimizer", None) is not None
-    targets = targets if compiled and getattr(model, "loss", None) is not None else ()
-    loss = "its loss" if targets else "the squares of its outputs as the loss"
-    optimizer = model.optimizer if compiled else keras.optimizers.SGD()
-    if not optimizer.built:
-        optimizer.build(model.trainable_variables)
-    kind = type(optimizer).__name__
-    how = f"with its {kind}" if compiled else f"with {kind}, as it is not compiled"
-    specs = jax.tree.map(batch_spec, targets)
-    if specs:
-        build_for_fit(model, (inputs, *specs))  # its metrics
-    return TrainedStep(model, inputs, specs, optimizer, f"a step {how}, and {loss}")
+    optimizer, specs, description = step_parts(model, inputs, targets)
+    return TrainedStep(model, inputs, specs, optimizer, description)
 
 
 def build_by_step(model: keras.Model, batch: tuple[Any, ...]) -> None:
@@ -135,14 +127,7 @@ def build_by_step(model: keras.Model, batch: tuple[Any, ...]) -> None:
 
 def reason_to_wait(model: keras.Model) -> str | None:
     """Return why updates of ``model`` wait for all gradients; None if each waits for its own."""
-    optimizer = getattr(model, "optimizer", None)
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        return "loss scaling checks them first"
-    if getattr(optimizer, "gradient_accumulation_steps", None):
-        return "they are accumulated"
-    if getattr(optimizer, "global_clipnorm", None):
-        return "they are clipped by their global norm"
-    return None
+    return reason_of_optimizer(getattr(model, "optimizer", None))
 
 
 def _stateless_call_of(candidate: keras.Model, model: keras.Model) -> Callable[..., Any]:

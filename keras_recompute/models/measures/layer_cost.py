@@ -48,8 +48,7 @@ from ...engine.policies import save_everything
 from ...errors import UnsupportedError
 from ...graph_traversal import reachable
 from ...layers.time_sections import Cut, section_recurrent_layers
-from ...seams.keras.layers import takes_training
-from ..keras_graph.call_graph import Call, positions_of
+from ..keras_graph.call_graph import Call, as_trained, positions_of
 from ..keras_graph.fingerprint import Fingerprints, calls_key
 from .cost_record import LayerCost, Sources
 from .layer_workspace import workspaces_of
@@ -91,9 +90,7 @@ class LayerProfiler:
 def _layer_cost(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) -> LayerCost:
     def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
         values = dict(zip(call.inputs, tensors))
-        training = {"training": True} if takes_training(call.operation) else {}
-        kwargs = {**call.kwargs, **training}
-        Call(call.operation, call.args, kwargs, call.inputs, call.outputs).run(values)
+        as_trained(call).run(values)
         return list(map(values.__getitem__, call.outputs))
 
     traced, cuts = _traced_for_xla(run, signature)

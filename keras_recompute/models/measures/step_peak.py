@@ -15,7 +15,7 @@ from typing import Any
 import keras
 
 from ...errors import DoesNotFitError, RecomputeWarning, UnsupportedError, XlaUnsupportedError
-from ...keras_backend import JAX, current_backend
+from ...keras_backend import TENSORFLOW, current_backend
 from ...liveness.local_device import run_and_measure
 from ...sizes import format_bytes
 from ..execution.array_sizes import bytes_of_variables
@@ -29,7 +29,8 @@ class StepPeaks:
     """Finds the peaks of the ``step`` of a model and of models that share its layers.
 
     Attributes:
-        step: A ``TrainedStep``, or what can be ``compiled`` and has a ``description`` as well.
+        step: A ``TrainedStep``, or what can be ``compiled`` and says by ``found_by`` how, and by
+            ``description`` what it is.
         device: The device for which XLA compiles; None is what TensorFlow runs on here.
         expected_bytes: What the process gives back to the system before it is measured.
         layers_of: The model whose layers are named; by default the candidate.
@@ -64,7 +65,7 @@ class StepPeaks:
         if not self.is_compiled:
             return f"measured in the process without jit: {self.step.description}"
         if self.refusal is None:
-            return f"compiled: {self.step.description}"
+            return f"{self.step.found_by}: {self.step.description}"
         lacking = f"XLA has no {self.refusal.operation}"
         of_layer = f" of {self.refusal.layer!r}" if self.refusal.layer else ""
         return (
@@ -108,8 +109,8 @@ def warn_unless_less(
     Both are compiled on ``inputs``, a nest of types and shapes. Or they are measured in the
     process, where XLA cannot compile them, or ``plain`` is compiled with ``jit_compile=False``.
     """
-    # On JAX a process is not measured.
-    is_compiled = not plain.compiled or bool(plain.jit_compile) or current_backend() == JAX
+    # A process is measured on TensorFlow alone.
+    is_compiled = not plain.compiled or bool(plain.jit_compile) or current_backend() != TENSORFLOW
     peaks = StepPeaks(trained_step(plain, inputs, targets), is_compiled=is_compiled)
     needed, plain_needed = peaks.of(checkpointed), peaks.of(plain)
     # A process is measured to some percent, and not every program takes the same pages twice.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
@@ -21,6 +21,7 @@ from ...liveness.tensorflow_functions import batch_spec
 from ...seams.keras.layers import takes_training
 from ...seams.keras.replicated_steps import strategy_of
 from ...seams.keras.training import build_for_fit, record_loss
+from .step_defaults import reason_of_optimizer
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class TrainedStep:
     targets: tuple[Any, ...]
     optimizer: Any
     description: str
+    found_by: ClassVar[str] = "compiled"
 
     @property
     def specs(self) -> list[tf.TensorSpec]:
@@ -159,14 +161,7 @@ def reason_to_wait(model: keras.Model) -> str | None:
         # middle, and returns all gradients. Without jit ``fit`` updates in the backward pass, but
         # what is planned and measured is the program of one replica.
         return "replicas sum them after their compiled programs"
-    optimizer = getattr(model, "optimizer", None)
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        return "loss scaling checks them first"
-    if getattr(optimizer, "gradient_accumulation_steps", None):
-        return "they are accumulated"
-    if getattr(optimizer, "global_clipnorm", None):
-        return "they are clipped by their global norm"
-    return None
+    return reason_of_optimizer(getattr(model, "optimizer", None))
 
 
 def _replicas(model: keras.Model) -> int:

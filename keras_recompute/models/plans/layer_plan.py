@@ -17,6 +17,7 @@ from typing import Any
 import keras
 
 from ...errors import InvalidArgumentError, RecomputeWarning
+from ...keras_backend import TORCH, current_backend
 from ...liveness import Program, profile
 from ...liveness.keras_step import training_step
 from ...seams.keras.layers import layers_in
@@ -39,6 +40,11 @@ class _OwnStep:
     model: keras.Model
     data: tuple[Any, ...]
     description: str = "its own training step"
+
+    @property
+    def found_by(self) -> str:
+        """How its peak is found."""
+        return "recorded on fake tensors" if current_backend() == TORCH else "compiled"
 
     @property
     def specs(self) -> list[Any]:

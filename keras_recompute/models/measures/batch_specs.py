@@ -1,58 +1,35 @@
-"""The types and shapes of all values of a model for one batch, on JAX.
-
-Sizes that are open come from a batch size or a sample. The graph is run on types and shapes alone.
-"""
+"""The types and shapes of a batch as ``fit`` passes it on, as Keras's symbolic tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import keras
+import numpy as np
 
 from ...errors import InvalidArgumentError
-from ...liveness.jax_functions import batch_spec
-from ...seams.keras.graph import flat_inputs
-from ...seams.keras.layers import takes_training
-from ..keras_graph.call_graph import Call, Graph, Key, keys_made
-
-Specs = dict[Key, jax.ShapeDtypeStruct]
 
 
-def value_specs(
-    functional: keras.Model, graph: Graph, *, batch_size: int | None, sample: Any = None
-) -> Specs:
-    """Return type and shape of each value of ``graph``, for ``batch_size`` samples or ``sample``.
+def batch_spec(leaf: Any) -> keras.KerasTensor:
+    """Return the type and shape of a part of a batch.
 
-    Raises InvalidArgumentError where a size stays unknown, or ``sample`` does not fit the model.
+    ``fit`` casts floats of other libraries to Keras's own floating type.
     """
-    inputs = (
-        _inputs(functional, batch_size)
-        if sample is None
-        else specs_from_sample(functional, sample, batch_size=batch_size)
-    )
-    keys = keys_made(graph.calls)
-
-    def run(*arrays: jax.Array) -> list[jax.Array]:
-        values: dict[Key, Any] = dict(zip(graph.inputs, arrays))
-        # What layers change, such as seeds and statistics, stays in the scope.
-        with keras.StatelessScope():
-            for call in graph.calls:
-                as_trained(call).run(values)
-        return list(map(values.__getitem__, keys))
-
-    return {**dict(zip(graph.inputs, inputs)), **dict(zip(keys, jax.eval_shape(run, *inputs)))}
+    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+        leaf = np.asarray(leaf)
+    dtype = keras.backend.standardize_dtype(leaf.dtype)
+    is_given = keras.ops.is_tensor(leaf) or isinstance(leaf, keras.KerasTensor)
+    if dtype.startswith("float") and not is_given:
+        dtype = keras.config.floatx()
+    return keras.KerasTensor(tuple(leaf.shape), dtype)
 
 
-def as_trained(call: Call) -> Call:
-    """Return ``call`` with ``training=True``, where its operation takes it."""
-    training = {"training": True} if takes_training(call.operation) else {}
-    kwargs = {**call.kwargs, **training}
-    return Call(call.operation, call.args, kwargs, call.inputs, call.outputs)
+def input_specs(functional: keras.Model, batch_size: int | None) -> list[keras.KerasTensor]:
+    """Return type and shape of each input of the model for ``batch_size`` samples.
 
-
-def _inputs(functional: keras.Model, batch_size: int | None) -> list[jax.ShapeDtypeStruct]:
+    Raises InvalidArgumentError where a size stays unknown.
+    """
     known_sizes = {tensor.shape[0] for tensor in functional.inputs} - {None}
     batch = batch_size or (known_sizes.pop() if len(known_sizes) == 1 else None)
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
@@ -70,17 +47,22 @@ def _inputs(functional: keras.Model, batch_size: int | None) -> list[jax.ShapeDt
                 "and its memory depends on the unknown sizes. Fix them in keras.Input, or give "
                 "sample=, a batch as for fit"
             )
-        specs.append(jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(tensor.dtype)))
+        specs.append(keras.KerasTensor(shape, tensor.dtype))
     return specs
 
 
-def specs_from_sample(
-    functional: keras.Model, sample: Any, *, batch_size: int | None = None
-) -> list[jax.ShapeDtypeStruct]:
+def sampled_specs(
+    functional: keras.Model,
+    sample: Any,
+    standardize: Callable[[Any], Sequence[Any]],
+    *,
+    batch_size: int | None,
+) -> list[keras.KerasTensor]:
     """Return type and shape of the inputs of the model when it is fitted to ``sample``.
 
-    ``sample`` is ``x``, ``(x, y)``, ``(x, y, weights)``, or a data set of them. Raises
-    InvalidArgumentError where it does not fit the model.
+    ``sample`` is ``x``, ``(x, y)``, ``(x, y, weights)``, or a data set of them. ``standardize``
+    returns the flat inputs that the model makes of a nest of types and shapes. Raises
+    InvalidArgumentError where the sample does not fit the model.
     """
     x = first_batch(sample)[0]
     leaves = keras.tree.flatten(x)
@@ -91,9 +73,7 @@ def specs_from_sample(
             "Give the inputs as for fit, an array or a list or dict of them, or a tuple (x, y)"
         )
     try:
-        given = jax.eval_shape(
-            lambda x: flat_inputs(functional, x), keras.tree.map_structure(batch_spec, x)
-        )
+        given = standardize(keras.tree.map_structure(batch_spec, x))
     except (ValueError, TypeError) as error:
         raise InvalidArgumentError(
             f"sample= does not fit the inputs of {functional.name!r}: {error}"
@@ -105,17 +85,17 @@ def specs_from_sample(
             fits = fits and expected in (None, size)
         if not fits:
             raise InvalidArgumentError(
-                f"sample= has shape {spec.shape} for the input {wanted.name!r} of "
+                f"sample= has shape {tuple(spec.shape)} for the input {wanted.name!r} of "
                 f"{functional.name!r}, which takes {wanted.shape}: give a batch of that shape"
             )
         shape = batch_size or spec.shape[0], *spec.shape[1:]
-        specs.append(jax.ShapeDtypeStruct(shape, spec.dtype))
+        specs.append(keras.KerasTensor(shape, keras.backend.standardize_dtype(spec.dtype)))
     return specs
 
 
 def text_of_specs(specs: Sequence[Any]) -> str:
     """Return ``specs`` as messages name them: ``float32(8, 4), int32(8,)``."""
-    return ", ".join(f"{spec.dtype.name}{spec.shape}" for spec in specs)
+    return ", ".join(f"{spec.dtype}{tuple(spec.shape)}" for spec in specs)
 
 
 def first_batch(sample: Any) -> tuple[Any, ...]:
@@ -137,11 +117,11 @@ def targets_in(sample: Any, *, batch_size: int | None = None) -> tuple[Any, ...]
     if sample is None or hasattr(sample, "__next__"):
         return ()
 
-    def spec(leaf: Any) -> jax.ShapeDtypeStruct:
+    def spec(leaf: Any) -> keras.KerasTensor:
         found = batch_spec(leaf)
         is_sized = batch_size and found.shape
         shape = (batch_size, *found.shape[1:]) if is_sized else found.shape
-        return jax.ShapeDtypeStruct(shape, found.dtype)
+        return keras.KerasTensor(shape, found.dtype)
 
     parts = [part for part in first_batch(sample)[1:] if part is not None]
     return keras.tree.map_structure(spec, tuple(parts))

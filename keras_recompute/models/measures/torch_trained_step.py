@@ -1,0 +1,116 @@
+"""The training step that ``fit`` runs on PyTorch, for a model and all that share its layers.
+
+It is recorded on fake tensors: nothing is compiled, and nothing trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import keras
+import torch
+
+from ...keras_backend import require
+from ...liveness.program import Program
+from ...liveness.torch_functions import profile_step
+from ...seams.keras.layers import takes_training
+from ...seams.keras.training import build_for_fit, record_loss
+from .step_defaults import reason_of_optimizer, step_parts
+
+
+@dataclass(frozen=True)
+class TrainedStep:
+    """A training step on batches of known shapes.
+
+    Attributes:
+        inputs: Types and shapes of the inputs, as the model takes them.
+        targets: The targets, and weights of samples if there are any, as nests of types and
+            shapes; empty where only inputs are known.
+        optimizer: Built for the model's weights.
+        description: Which loss and which optimizer, in words.
+    """
+
+    model: keras.Model
+    inputs: Any
+    targets: tuple[Any, ...]
+    optimizer: Any
+    description: str
+    found_by: ClassVar[str] = "recorded on fake tensors"
+
+    def compiled(
+        self, candidate: keras.Model, *, device: str | None = None, layers_of: Any = None
+    ) -> Program:
+        """Return the record of the step that trains ``candidate``, which has the same weights."""
+        return profile_step(
+            self._of(candidate),
+            self.model,
+            (self.inputs, *self.targets),
+            optimizer=self.optimizer,
+            layers_of=candidate if layers_of is None else layers_of,
+            device=device,
+        )
+
+    def _of(self, candidate: keras.Model) -> Callable[[Any], Any]:
+        """Return the step of ``candidate``, in the order of Keras's own on PyTorch."""
+        training = {"training": True} if takes_training(candidate) else {}
+
+        def training_step(batch: tuple[Any, ...]) -> Any:
+            x, *rest = batch
+            outputs = candidate(x, **training)
+            self.model.zero_grad()
+            if rest:
+                y, weights = (*rest, None)[:2]
+                given = {"x": x, "y": y, "y_pred": outputs, "sample_weight": weights}
+                loss = self.model.compute_loss(**given, training=True)
+                record_loss(self.model, loss, keras.tree.flatten(x)[0].shape[0])
+            else:
+                loss = loss_of_squares(candidate, outputs)
+            self.optimizer.scale_loss(loss).backward()
+            weights_trained = self.model.trainable_weights
+            gradients = [variable.value.grad for variable in weights_trained]
+            with torch.no_grad():
+                self.optimizer.apply(gradients, weights_trained)
+            return self.model.compute_metrics(x, y, outputs, weights) if rest else loss
+
+        return training_step
+
+
+def loss_of_squares(model: keras.Model, outputs: Any) -> torch.Tensor:
+    """Return half the sum of the squares of all ``outputs`` and what layers of ``model`` add.
+
+    Its gradients are as large as the outputs.
+    """
+    total = sum(loss.to(torch.float32) for loss in model.losses)
+    for output in keras.tree.flatten(outputs):
+        if output.is_floating_point():
+            total = total + (output.to(torch.float32) ** 2).sum() / 2
+    return total
+
+
+def trained_step(model: keras.Model, inputs: Any, targets: tuple[Any, ...] = ()) -> TrainedStep:
+    """Return the step by which ``fit`` trains ``model``; its optimizer is built if it was not.
+
+    ``inputs`` is a nest of types and shapes. ``targets`` are nests of arrays or specs. A model that
+    is not compiled makes no use of them.
+    """
+    optimizer, specs, description = step_parts(model, inputs, targets)
+    return TrainedStep(model, inputs, specs, optimizer, description)
+
+
+def build_by_step(model: keras.Model, batch: tuple[Any, ...]) -> None:
+    """Have ``model`` make its variables as ``fit`` does, on a ``batch`` of types and shapes."""
+    build_for_fit(model, batch)
+
+
+def reason_to_wait(model: keras.Model) -> str | None:
+    """Return why all gradients are there before the first update, as always on PyTorch."""
+    reason = reason_of_optimizer(getattr(model, "optimizer", None))
+    return reason or "PyTorch's backward pass ends before the optimizer begins"
+
+
+def seconds_with_jit_and_without(model: keras.Model, specs: Any) -> tuple[float | None, float]:
+    """Raise UnsupportedError: steps are timed on TensorFlow alone."""
+    require("plan(timed=)")
+    raise AssertionError((model, specs))
