@@ -7,7 +7,6 @@ from .records import (
     Residual,
     Value,
     constant_text,
-    letter,
     no_input_text,
     no_result_text,
     type_text,
