@@ -93,6 +93,7 @@ class _Traced:
 
     def compile(self, timeout_seconds: float) -> CompiledProgram:
         if self.target is not None:
+            # With the names of operations, by which the record finds layers and phases.
             module = self.lowered.as_text(debug_info=True).encode()
             made = compile_for(
                 self.target, module, timeout_seconds=timeout_seconds, is_stablehlo=True
@@ -129,9 +130,10 @@ class _Traced:
                 'device="local" measures the memory of a run, which is not available with JAX on '
                 f"a {jax.default_backend().upper()}: leave it out to read the compiled program"
             )
-        compiled = self.lowered.compile()
+        compiled = self.lowered.compile()  # without the folder that slows it down
         # Zeros in place of the state: what a step overwrites is no variable of the model.
         args, kwargs = jax.tree.map(_zeros, self.specs)
+        # The first run makes the pages of the program and of its libraries resident.
         jax.block_until_ready(compiled(*args, **kwargs))
         args, kwargs = jax.block_until_ready(jax.tree.map(_zeros, self.specs))
         with process_memory() as measured:

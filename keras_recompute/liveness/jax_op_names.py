@@ -60,7 +60,7 @@ def _with_replays_marked(scopes: list[str]) -> list[str]:
     positions = [n for n, scope in enumerate(scopes) if scope in _REMAT]
     if not positions or _GRADIENTS not in scopes[: positions[-1]]:
         return scopes
-    last = positions[-1]
+    last = positions[-1]  # the innermost one, whose replay it is
     section = parse_op_name("/".join(scopes[:last]))[1] or scopes[last]
     inside = scopes[last + 1 :]
     if inside[:1] == [_REPLAY]:

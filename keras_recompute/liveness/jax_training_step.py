@@ -45,6 +45,7 @@ def training_step(model: Any, data: tuple[Any, ...]) -> TrainingStep:
     """
     check_compiled(model, data)
     build_for_fit(model, data)
+    # A train_step of the class's own may leave it to fit.
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     variables = variables_trained(model, model.optimizer)
@@ -69,6 +70,7 @@ def training_step(model: Any, data: tuple[Any, ...]) -> TrainingStep:
 
 def jitted_as_fit(step: Callable[..., Any], state: State) -> Callable[..., Any]:
     """Return ``step`` jitted as ``fit`` does it: the new state overwrites the old one in place."""
+    # As fit does, lest XLA divides the new state in another way than the old one.
     shardings = shardings_of(state)
     divided = {} if shardings is None else {"out_shardings": (None, shardings)}
     return jax.jit(step, donate_argnums=0, keep_unused=True, **divided)

@@ -87,6 +87,7 @@ def _hlo_proto_class() -> Any:
             else:
                 field.type, field.type_name = field.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
     _as_map(file)
+    # In the default pool messages of the same numbers are TensorFlow's.
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
     descriptor = pool.FindMessageTypeByName(f"{_PACKAGE}.HloProto")

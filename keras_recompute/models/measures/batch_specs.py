@@ -80,6 +80,7 @@ def sampled_specs(
         ) from error
     specs = []
     for spec, wanted in zip(given, functional.inputs):
+        # The first size is the batch's, which may be any.
         fits = len(spec.shape) == len(wanted.shape)
         for size, expected in zip(spec.shape[1:], wanted.shape[1:]):
             fits = fits and expected in (None, size)

@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import keras
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from ...graph_traversal import reachable
@@ -83,6 +84,7 @@ def _layer_cost(call: Call, signature: Sequence[jax.ShapeDtypeStruct]) -> LayerC
             as_trained(call).run(values)
         return [values[key] for key in call.outputs]
 
+    # One trace of both passes, so that it is seen what the second reads of the first.
     def both(inputs: list[Any], weights: list[Any], gradients: list[Any]) -> Any:
         def differentiated(chosen: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
             given = list(inputs)
@@ -103,8 +105,7 @@ def _layer_cost(call: Call, signature: Sequence[jax.ShapeDtypeStruct]) -> LayerC
 
 
 def _no_gradient(output: Any) -> Any:
-    import numpy as np
-
+    # JAX takes zeros of this type alone for the gradient of whole numbers.
     return np.zeros(output.shape, jax.dtypes.float0)
 
 
@@ -139,6 +140,7 @@ class _Program:
         # What depends on gradients, and so is of the backward pass.
         self._behind = set(given[inputs + weights :])
         for equation in self._equations:
+            # Equations are in the order of the program, so that one walk finds all.
             if not self._behind.isdisjoint(equation.inputs):
                 self._behind.update(equation.outputs)
 
@@ -148,6 +150,7 @@ class _Program:
             if self._behind.isdisjoint(equation.outputs):
                 continue
             for value in equation.inputs:
+                # Single numbers, such as a step or a rate, take no memory to speak of.
                 if value in self._behind or not value.aval.ndim:
                     continue
                 if equation.name in _PRODUCTS:
@@ -257,8 +260,10 @@ def _operations_of(equation: _Equation) -> int:
         return 2 * elements * math.prod(rows[axis] for axis in contracted)
     if equation.name == _CONVOLUTION:
         kernel = equation.inputs[1].aval.shape
+        # Each element of the result takes all of the kernel but its own output feature.
         outputs = kernel[equation.params["dimension_numbers"].rhs_spec[0]]
         return 2 * elements * math.prod(kernel) // outputs
+    # A recurrent layer: the operations of one step, as often as it runs.
     if equation.name == "scan":
         inside: list[_Equation] = []
         body = equation.params["jaxpr"].jaxpr

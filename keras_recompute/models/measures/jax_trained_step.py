@@ -67,6 +67,7 @@ class TrainedStep:
         call = _stateless_call_of(candidate, self.model)
 
         def with_its_loss(state: State, data: tuple[Any, ...]) -> Any:
+            # The model's own step, with its loss, metrics and updates, on the candidate's outputs.
             with _calling(self.model, call):
                 return self.model.train_step(state, data)
 
@@ -135,6 +136,7 @@ def _stateless_call_of(candidate: keras.Model, model: keras.Model) -> Callable[.
 
     Both have the same variables.
     """
+    # A functional model and its checkpointed twin may list their layers in another order.
     orders = []
     for kind in ("trainable_variables", "non_trainable_variables"):
         number_of = {id(v): number for number, v in enumerate(getattr(model, kind))}

@@ -67,6 +67,7 @@ def _layer_cost(call: Call, signature: Sequence[keras.KerasTensor]) -> LayerCost
                 kept[id(storage)] = storage.nbytes()
         made = sum(tensor.numel() for tensor in outputs)
         operations = float(counter.get_total_flops() + made)
+    # Nothing is fused, so that no result is computed again from its sources.
     own = (None,) * len(outputs)
     return LayerCost(
         kept=kept,

@@ -59,6 +59,7 @@ class TrainedStep:
         def training_step(batch: tuple[Any, ...]) -> Any:
             x, *rest = batch
             outputs = candidate(x, **training)
+            # Behind the forward pass, as in Keras: the old gradients are alive in it.
             self.model.zero_grad()
             if rest:
                 y, weights = (*rest, None)[:2]
