@@ -161,7 +161,6 @@ def memory(name: str) -> dict[str, Any]:
     import keras
 
     import keras_recompute as kr
-    from keras_recompute.models.measures.step_peak import compiled_step
 
     model, inputs = build(name)
     sample = keras.tree.pack_sequence_as(model.input, inputs)
@@ -175,7 +174,7 @@ def memory(name: str) -> dict[str, Any]:
                 candidates.append(planned)
             except Exception as error:  # said in the table
                 row["plan"] = f"{type(error).__name__}: {error}"
-        records = [compiled_step(step, candidate) for candidate in candidates]
+        records = [step.compiled(candidate) for candidate in candidates]
         row["temporaries"][optimizer] = [temporaries(record) for record in records]
         if "peaks" not in row:
             row["peaks"] = [record.peak_bytes for record in records]
@@ -209,11 +208,10 @@ def planned_model(model: Any, sample: Any) -> tuple[Any, dict[str, Any]]:
 
 def plain_memory(name: str) -> dict[str, Any]:
     """Return the temporaries of the plain model's steps."""
-    from keras_recompute.models.measures.step_peak import compiled_step
 
     model, inputs = build(name)
     steps = trained_steps(model, inputs)
-    return {"low_memory": {how: temporaries(compiled_step(step, model)) for how, step in steps}}
+    return {"low_memory": {how: temporaries(step.compiled(model)) for how, step in steps}}
 
 
 def times(name: str) -> dict[str, Any]:

@@ -17,7 +17,6 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.liveness.device_compilers import find_device
 from keras_recompute.liveness.device_compilers.compiler import PYTHON, versions_of
-from keras_recompute.models.measures.step_peak import compiled_step
 from keras_recompute.models.measures.trained_step import trained_step
 
 ROOT = Path(__file__).parents[3]
@@ -109,7 +108,7 @@ def test_a_plan_is_proved_on_the_device_that_it_is_for():
     )
     assert found.checkpoints
     assert found.compiled_peak_bytes <= found.budget_bytes
-    compiled = compiled_step(trained_step(plain, tf.TensorSpec((4096, 256))), model, device="h100")
+    compiled = trained_step(plain, tf.TensorSpec((4096, 256))).compiled(model, device="h100")
     assert compiled.needed_bytes == found.compiled_peak_bytes
 
 
