@@ -12,7 +12,7 @@ import jax
 from ..seams.keras.training import build_for_fit
 from .categories import INPUT, OTHER
 from .jax_shardings import divided_batch, shardings_of, share_bytes, variable_spec
-from .keras_step import DATA_NAMES, check_compiled
+from .keras_step import DATA_NAMES, built_optimizer, check_compiled
 from .parameters import Parameter, describe_variables
 
 # Trainable and other variables of the model, the optimizer's variables, and the metrics'.
@@ -45,10 +45,7 @@ def training_step(model: Any, data: tuple[Any, ...]) -> TrainingStep:
     """
     check_compiled(model, data)
     build_for_fit(model, data)
-    # A train_step of the class's own may leave it to fit.
-    if not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
-    variables = variables_trained(model, model.optimizer)
+    variables = variables_trained(model, built_optimizer(model))
     state = specs_of(variables)
 
     def train_step(state: State, data: tuple[Any, ...]) -> Any:

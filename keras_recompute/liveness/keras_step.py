@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Callable, Iterable, Iterator
 
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, UnsupportedError
 from ..seams.keras.layers import layers_in
 from ..seams.keras.training import build_for_fit, has_own_train_step
 from ..seams.tensorflow.concrete_functions import is_compiled
@@ -83,6 +83,23 @@ def check_compiled(model: Any, data: tuple[Any, ...]) -> None:
             f"profile(model, x, y) takes a batch as fit does, {', '.join(DATA_NAMES)}, not "
             f"{len(data)} values"
         )
+
+
+def built_optimizer(model: Any) -> Any:
+    """Return the optimizer of a compiled model, with its variables.
+
+    Raises UnsupportedError for a model that trains by optimizers of its own.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None:
+        raise UnsupportedError(
+            f"{model.name!r} trains by optimizers of its own, and records on this backend "
+            "know model.optimizer alone: give compile(...) one, or profile the step as a function"
+        )
+    # A train_step of the class's own may leave it to fit.
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    return optimizer
 
 
 def compiled_functions(train_function: Any) -> Iterator[Any]:

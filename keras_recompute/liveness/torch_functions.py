@@ -35,7 +35,7 @@ from ..seams.torch.fake_tensors import fake_mode
 from .categories import INPUT, OPTIMISER, OTHER, WEIGHT, buffer_category
 from .compiled_program import batch_of
 from .device_compilers.catalogue import find_device
-from .keras_step import DATA_NAMES, check_compiled, is_model, layer_names
+from .keras_step import DATA_NAMES, built_optimizer, check_compiled, is_model, layer_names
 from .local_device import LOCAL
 from .origins import Names
 from .parameters import Parameter, describe_variables, mark_fed
@@ -123,10 +123,9 @@ def _record_training_step(
     check_compiled(model, data)
     data = keras.tree.map_structure(_meta_of, data)
     build_for_fit(model, data)
-    if not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
+    optimizer = built_optimizer(model)
     fed = DATA_NAMES[: len(data)] if input_feed is None else input_feed
-    return _record_step(model.train_step, model, model.optimizer, data, model, fed)
+    return _record_step(model.train_step, model, optimizer, data, model, fed)
 
 
 def _record_step(

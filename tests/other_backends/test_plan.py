@@ -149,6 +149,32 @@ def test_a_model_of_its_own_is_planned_by_its_layers():
     assert peak(planned, batch) <= 0.9 * plain
 
 
+class OwnOptimizers(keras.Model):
+    """Trains by two optimizers, as a GAN does."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = L.Dense(2)
+
+    def compile(self):
+        super().compile()
+        self.optimizer = None
+        self.optimizers = [keras.optimizers.Adam(), keras.optimizers.Adam()]
+
+    def call(self, x):
+        return self.layer(x)
+
+    def train_step(self, *_):
+        raise AssertionError("it is refused before")
+
+
+def test_a_model_with_optimizers_of_its_own_is_refused():
+    model = OwnOptimizers()
+    model.compile()
+    with pytest.raises(UnsupportedError, match="trains by optimizers of its own"):
+        kr.liveness.profile(model, np.zeros((4, 2)))
+
+
 def test_nothing_is_trained_and_no_seed_is_drawn():
     model, batch = transformer()
     before = [keras.ops.convert_to_numpy(v) for v in model.variables]
