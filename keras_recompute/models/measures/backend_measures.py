@@ -28,25 +28,18 @@ if TYPE_CHECKING or current_backend() == TENSORFLOW:
     from .trained_step import build_by_step, reason_to_wait, trained_step
 else:
     from .batch_specs import batch_spec, first_batch, targets_in, text_of_specs
+    from .step_defaults import build_by_step, seconds_with_jit_and_without
 
     if current_backend() == JAX:
         from .jax_graph_specs import specs_from_sample, value_specs
         from .jax_layer_cost import LayerProfiler
-        from .jax_trained_step import (
-            build_by_step,
-            reason_to_wait,
-            seconds_with_jit_and_without,
-            trained_step,
-        )
+        from .jax_trained_step import TrainedStep, reason_to_wait
     else:
         from .torch_graph_specs import specs_from_sample, value_specs
         from .torch_layer_cost import LayerProfiler
-        from .torch_trained_step import (
-            build_by_step,
-            reason_to_wait,
-            seconds_with_jit_and_without,
-            trained_step,
-        )
+        from .torch_trained_step import TrainedStep, reason_to_wait
+
+    trained_step = TrainedStep.of_model
 
 __all__ = [
     "LayerProfiler",

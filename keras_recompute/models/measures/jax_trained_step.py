@@ -15,35 +15,20 @@ import jax
 import jax.numpy as jnp
 import keras
 
-from ...keras_backend import require
 from ...liveness import Program, compile_program
 from ...liveness.jax_functions import batch_spec as shape_of
 from ...liveness.jax_shardings import divided_batch
 from ...liveness.jax_training_step import State, jitted_as_fit, specs_of, variables_trained
 from ...seams.keras.layers import takes_training
-from ...seams.keras.training import build_for_fit
-from .step_defaults import reason_of_optimizer, step_parts
+from .step_defaults import StepParts, reason_of_optimizer
 
 Arrays = Sequence[Any]
 
 
 @dataclass(frozen=True)
-class TrainedStep:
-    """A training step on batches of known shapes.
+class TrainedStep(StepParts):
+    """A training step on batches of known shapes, compiled by XLA."""
 
-    Attributes:
-        inputs: Types and shapes of the inputs, as the model takes them.
-        targets: The targets, and weights of samples if there are any, as nests of types and
-            shapes; empty where only inputs are known.
-        optimizer: Built for the model's weights.
-        description: Which loss and which optimizer, in words.
-    """
-
-    model: keras.Model
-    inputs: Any
-    targets: tuple[Any, ...]
-    optimizer: Any
-    description: str
     found_by: ClassVar[str] = "compiled"
 
     def compiled(
@@ -111,21 +96,6 @@ def loss_of_squares(outputs: Any, added: Arrays) -> jax.Array:
     return total
 
 
-def trained_step(model: keras.Model, inputs: Any, targets: tuple[Any, ...] = ()) -> TrainedStep:
-    """Return the step by which ``fit`` trains ``model``; its optimizer is built if it was not.
-
-    ``inputs`` is a nest of types and shapes. ``targets`` are nests of arrays or specs. A model that
-    is not compiled makes no use of them.
-    """
-    optimizer, specs, description = step_parts(model, inputs, targets)
-    return TrainedStep(model, inputs, specs, optimizer, description)
-
-
-def build_by_step(model: keras.Model, batch: tuple[Any, ...]) -> None:
-    """Have ``model`` make its variables as ``fit`` does, on a ``batch`` of types and shapes."""
-    build_for_fit(model, batch)
-
-
 def reason_to_wait(model: keras.Model) -> str | None:
     """Return why updates of ``model`` wait for all gradients; None if each waits for its own."""
     return reason_of_optimizer(getattr(model, "optimizer", None))
@@ -154,9 +124,3 @@ def _stateless_call_of(candidate: keras.Model, model: keras.Model) -> Callable[.
         return (results[0], new, *results[2:])
 
     return call
-
-
-def seconds_with_jit_and_without(model: keras.Model, specs: Any) -> tuple[float | None, float]:
-    """Raise UnsupportedError: steps are timed on TensorFlow alone."""
-    require("plan(timed=)")
-    raise AssertionError((model, specs))

@@ -12,31 +12,17 @@ from typing import Any, ClassVar
 import keras
 import torch
 
-from ...keras_backend import require
 from ...liveness.program import Program
 from ...liveness.torch_functions import profile_step
 from ...seams.keras.layers import takes_training
-from ...seams.keras.training import build_for_fit, record_loss
-from .step_defaults import reason_of_optimizer, step_parts
+from ...seams.keras.training import record_loss
+from .step_defaults import StepParts, reason_of_optimizer
 
 
 @dataclass(frozen=True)
-class TrainedStep:
-    """A training step on batches of known shapes.
+class TrainedStep(StepParts):
+    """A training step on batches of known shapes, recorded on fake tensors."""
 
-    Attributes:
-        inputs: Types and shapes of the inputs, as the model takes them.
-        targets: The targets, and weights of samples if there are any, as nests of types and
-            shapes; empty where only inputs are known.
-        optimizer: Built for the model's weights.
-        description: Which loss and which optimizer, in words.
-    """
-
-    model: keras.Model
-    inputs: Any
-    targets: tuple[Any, ...]
-    optimizer: Any
-    description: str
     found_by: ClassVar[str] = "recorded on fake tensors"
 
     def compiled(
@@ -90,28 +76,7 @@ def loss_of_squares(model: keras.Model, outputs: Any) -> torch.Tensor:
     return total
 
 
-def trained_step(model: keras.Model, inputs: Any, targets: tuple[Any, ...] = ()) -> TrainedStep:
-    """Return the step by which ``fit`` trains ``model``; its optimizer is built if it was not.
-
-    ``inputs`` is a nest of types and shapes. ``targets`` are nests of arrays or specs. A model that
-    is not compiled makes no use of them.
-    """
-    optimizer, specs, description = step_parts(model, inputs, targets)
-    return TrainedStep(model, inputs, specs, optimizer, description)
-
-
-def build_by_step(model: keras.Model, batch: tuple[Any, ...]) -> None:
-    """Have ``model`` make its variables as ``fit`` does, on a ``batch`` of types and shapes."""
-    build_for_fit(model, batch)
-
-
 def reason_to_wait(model: keras.Model) -> str | None:
     """Return why all gradients are there before the first update, as always on PyTorch."""
     reason = reason_of_optimizer(getattr(model, "optimizer", None))
     return reason or "PyTorch's backward pass ends before the optimizer begins"
-
-
-def seconds_with_jit_and_without(model: keras.Model, specs: Any) -> tuple[float | None, float]:
-    """Raise UnsupportedError: steps are timed on TensorFlow alone."""
-    require("plan(timed=)")
-    raise AssertionError((model, specs))
