@@ -36,6 +36,7 @@ FEATURES = {
     "plan(timed=)": (TENSORFLOW,),
     "liveness.profile": _ALL,
     "liveness.compile_program": (TENSORFLOW, JAX),
+    "liveness.abstract": (JAX,),
     "liveness.capture_fit": (TENSORFLOW,),
     "checkpoint": _ALL,
     "checkpoint_name": _ALL,

@@ -6,6 +6,7 @@ stored program, and ``read_popvision`` a report of the Poplar SDK. Importing thi
 load TensorFlow.
 """
 
+from .abstract_models import abstract
 from .allocator import device_memory, forget_free_memory
 from .captured_fit import capture_fit
 from .compiled_program import CompiledProgram
@@ -30,6 +31,7 @@ __all__ = [
     "Program",
     "Step",
     "Timeline",
+    "abstract",
     "capture_fit",
     "compile_program",
     "device_memory",

@@ -10,14 +10,20 @@ import math
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import keras
+
+from ..seams.keras.variables import has_value
 
 
 def variable_spec(variable: Any) -> jax.ShapeDtypeStruct:
     """Return type and shape of a Keras variable, and how it is divided."""
-    value = variable.value
-    sharding = value.sharding if keras.distribution.distribution() is not None else None
-    return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=sharding)
+    distribution, sharding = keras.distribution.distribution(), None
+    if distribution is not None:
+        layout = distribution.get_variable_layout(variable)
+        # The optimizer's counters are made before a layout is known.
+        sharding = layout.backend_layout if not has_value(variable) else variable.value.sharding
+    return jax.ShapeDtypeStruct(variable.shape, jnp.dtype(variable.dtype), sharding=sharding)
 
 
 def divided_batch(data: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from ..seams.keras.training import build_for_fit
+from .abstract_models import as_abstract_as
 from .categories import INPUT, OTHER
 from .jax_shardings import divided_batch, shardings_of, share_bytes, variable_spec
 from .keras_step import DATA_NAMES, built_optimizer, check_compiled
@@ -44,7 +45,8 @@ def training_step(model: Any, data: tuple[Any, ...]) -> TrainingStep:
     that was not compiled, and for too little or too much data.
     """
     check_compiled(model, data)
-    build_for_fit(model, data)
+    with as_abstract_as(model):
+        build_for_fit(model, data)
     variables = variables_trained(model, built_optimizer(model))
     state = specs_of(variables)
 

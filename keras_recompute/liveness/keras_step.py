@@ -15,6 +15,7 @@ from ..errors import InvalidArgumentError, UnsupportedError
 from ..seams.keras.layers import layers_in
 from ..seams.keras.training import build_for_fit, has_own_train_step
 from ..seams.tensorflow.concrete_functions import is_compiled
+from .abstract_models import as_abstract_as
 
 DATA_NAMES = ("x", "y", "sample_weight")
 _DEEPEST = 12  # closures in closures; Keras has four
@@ -96,10 +97,15 @@ def built_optimizer(model: Any) -> Any:
             f"{model.name!r} trains by optimizers of its own, and records on this backend "
             "know model.optimizer alone: give compile(...) one, or profile the step as a function"
         )
-    # A train_step of the class's own may leave it to fit.
-    if not optimizer.built:
-        optimizer.build(model.trainable_variables)
+    build_optimizer(optimizer, model)  # a train_step of the class's own may leave it to fit
     return optimizer
+
+
+def build_optimizer(optimizer: Any, model: Any) -> None:
+    """Create the variables of ``optimizer`` unless it has them, abstract ones for such a model."""
+    if not optimizer.built:
+        with as_abstract_as(model):
+            optimizer.build(model.trainable_variables)
 
 
 def compiled_functions(train_function: Any) -> Iterator[Any]:

@@ -1,10 +1,10 @@
-"""Whether ``jax.vmap`` is the innermost transformation of JAX; where JAX is installed."""
+"""Transformations and traces of JAX, where it is installed."""
 
 import pytest
 
 jax = pytest.importorskip("jax")
 
-from keras_recompute.seams.jax.tracing import is_mapped_here  # noqa: E402
+from keras_recompute.seams.jax.tracing import is_mapped_here, is_tracing  # noqa: E402
 
 ONES = jax.numpy.ones((3, 2))
 
@@ -36,3 +36,11 @@ def seen_by(transform):
 )
 def test_the_innermost_transformation(transform, mapped):
     assert seen_by(transform) == [mapped]
+
+
+def test_whether_a_function_is_traced():
+    seen = []
+    jax.jit(lambda x: seen.append(is_tracing()) or x)(ONES)
+    jax.eval_shape(lambda x: seen.append(is_tracing()) or x, ONES)
+    seen.append(is_tracing())
+    assert seen == [True, True, False]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import keras
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
@@ -75,7 +76,7 @@ class LayerProfiler:
 
 def _layer_cost(call: Call, signature: Sequence[jax.ShapeDtypeStruct]) -> LayerCost:
     variables = list(getattr(call.operation, "trainable_variables", ()))
-    weights = [jax.ShapeDtypeStruct(v.shape, v.value.dtype) for v in variables]
+    weights = [jax.ShapeDtypeStruct(v.shape, jnp.dtype(v.dtype)) for v in variables]
     floating = [n for n, spec in enumerate(signature) if _is_floating(spec)]
 
     def forward(inputs: Sequence[Any], weights: Sequence[Any]) -> list[Any]:

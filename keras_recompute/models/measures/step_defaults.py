@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import keras
 
 from ...keras_backend import require
+from ...liveness.keras_step import build_optimizer
 from ...seams.keras.training import build_for_fit
 from .batch_specs import batch_spec
 
@@ -49,8 +50,7 @@ class StepParts:
         targets = targets if compiled and getattr(model, "loss", None) is not None else ()
         loss = "its loss" if targets else "the squares of its outputs as the loss"
         optimizer = model.optimizer if compiled else keras.optimizers.SGD()
-        if not optimizer.built:
-            optimizer.build(model.trainable_variables)
+        build_optimizer(optimizer, model)
         kind = type(optimizer).__name__
         how = f"with its {kind}" if compiled else f"with {kind}, as it is not compiled"
         specs = keras.tree.map_structure(batch_spec, targets)

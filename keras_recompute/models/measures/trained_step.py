@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from ...engine import ordered_updates
 from ...liveness import Program, compile_program
-from ...liveness.keras_step import training_step
+from ...liveness.keras_step import build_optimizer, training_step
 from ...liveness.tensorflow_functions import batch_spec
 from ...seams.keras.layers import takes_training
 from ...seams.keras.replicated_steps import strategy_of
@@ -136,8 +136,7 @@ def trained_step(model: keras.Model, inputs: Any, targets: tuple[Any, ...] = ())
         optimizer, how = None, "without the update, which runs on all replicas"
     else:
         optimizer = model.optimizer if compiled else keras.optimizers.SGD()
-        if not optimizer.built:
-            optimizer.build(model.trainable_variables)
+        build_optimizer(optimizer, model)
         kind = type(optimizer).__name__
         how = f"with its {kind}" if compiled else f"with {kind}, as it is not compiled"
         reason = reason_to_wait(model)

@@ -12,6 +12,7 @@ import keras
 from ...errors import InvalidArgumentError
 from ...keras_backend import require
 from ...liveness.device_compilers import Device
+from ...liveness.keras_step import build_optimizer
 from ...liveness.local_device import device_named, preserving_values
 from ...sizes import parse_bytes
 from ..classes.model import Model, named_checkpoints
@@ -208,6 +209,5 @@ def _optimizer_bytes(model: keras.Model) -> int:
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None:
         return 0
-    if not optimizer.built:
-        optimizer.build(model.trainable_variables)
+    build_optimizer(optimizer, model)
     return bytes_of_variables(optimizer.variables)

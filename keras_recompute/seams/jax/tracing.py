@@ -16,3 +16,8 @@ def is_mapped_here(values: Sequence[Any]) -> bool:
         return False
     tracers = [value for value in values if isinstance(value, BatchTracer)]
     return any(tracer._trace.tag is trace.tag for tracer in tracers)
+
+
+def is_tracing() -> bool:
+    """Return whether JAX traces a function now, so that operations make no arrays."""
+    return not core.trace_state_clean()

@@ -1,0 +1,49 @@
+"""Keras models whose weights have types and shapes and no values, so that they take no memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, ContextManager
+
+from ..errors import InvalidArgumentError
+from ..keras_backend import require
+from ..seams.keras.variables import has_value, without_values
+
+
+@contextmanager
+def abstract() -> Iterator[None]:
+    """Build models in the block without values of their weights.
+
+    Such a model takes hardly any memory, whatever its size. ``profile``, ``plan`` and
+    ``checkpointed`` take it as any other: a compiler needs the shapes of weights alone. It cannot
+    be trained or called, and whatever reads one of its weights raises InvalidArgumentError. Weights
+    that are loaded into it have values from then on.
+
+    Examples:
+        >>> with kr.liveness.abstract():
+        ...     model = keras.Sequential([keras.Input((10**6,)), keras.layers.Dense(10**6)])
+        >>> model.count_params()  # 4 TB
+        1000001000000
+    """
+    require("liveness.abstract")
+    with without_values(_refuse):
+        yield
+
+
+def is_abstract(model: Any) -> bool:
+    """Return whether a weight of ``model`` has no value."""
+    return not all(map(has_value, model.variables))
+
+
+def as_abstract_as(model: Any) -> ContextManager[None]:
+    """Give a context in which variables are created as those of ``model`` were."""
+    return abstract() if is_abstract(model) else nullcontext()
+
+
+def _refuse(variable: Any) -> None:
+    raise InvalidArgumentError(
+        f"the value of {variable.path!r} was read, and it has none: it was created in "
+        "kr.liveness.abstract(), where weights have types and shapes only. Build the model "
+        "outside of it, or load its weights"
+    )

@@ -1,0 +1,185 @@
+"""Models whose weights have no values: the records and plans of models that have them."""
+
+import doctest
+
+import jax.numpy as jnp
+import keras
+import numpy as np
+import pytest
+from plain_oracle import every
+
+import keras_recompute as kr
+from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.liveness import abstract, profile
+
+L = keras.layers
+BATCH, WIDTH = 64, 16
+
+
+def sequential():
+    layers = []
+    for _ in range(4):
+        layers += [L.Dense(WIDTH, "gelu"), L.BatchNormalization(), L.Dropout(0.1)]
+    return keras.Sequential([keras.Input((WIDTH,)), *layers, L.Dense(WIDTH)], name="net")
+
+
+def tokens():
+    inputs = keras.Input((8,), dtype="int32")
+    x = L.Embedding(50, WIDTH)(inputs)
+    for _ in range(2):
+        x = L.LayerNormalization()(x + L.MultiHeadAttention(2, 8)(x, x))
+    return keras.Model(inputs, L.Dense(WIDTH)(x), name="net")
+
+
+def with_lora():
+    model = sequential()
+    for layer in model.layers:
+        if isinstance(layer, L.Dense):
+            layer.enable_lora(2)
+    return model
+
+
+def own_call():
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__(name="net")
+            self.inner = [L.Dense(WIDTH, "tanh") for _ in range(3)]
+
+        def call(self, x):
+            for layer in self.inner:
+                x = layer(x)
+            return x
+
+    return Net()
+
+
+def step_of(make, optimizer, *, checkpoints):
+    keras.backend.clear_session()  # the same names
+    model = make()
+    if checkpoints:
+        model = every(2)(model)
+    model.compile(optimizer(), "mse")
+    is_text = make is tokens
+    shape = (BATCH, 8) if is_text else (BATCH, WIDTH)
+    x = np.zeros(shape, "int32" if is_text else "float32")
+    return model, x, np.zeros((*shape, WIDTH) if is_text else shape, "float32")
+
+
+def ema():
+    return keras.optimizers.SGD(0.1, momentum=0.9, use_ema=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "optimizer", "checkpoints"),
+    [
+        (sequential, keras.optimizers.Adam, True),
+        (sequential, ema, False),
+        (tokens, keras.optimizers.Adafactor, True),
+        (with_lora, keras.optimizers.AdamW, True),
+        (own_call, keras.optimizers.Lion, False),
+    ],
+)
+def test_the_record_is_that_of_a_model_with_values(make, optimizer, checkpoints):
+    expected = profile(*step_of(make, optimizer, checkpoints=checkpoints))
+    with abstract():
+        model, x, y = step_of(make, optimizer, checkpoints=checkpoints)
+    found = profile(model, x, y)
+    assert found.buffers == expected.buffers
+    assert found.steps == expected.steps
+    assert found.compiler_totals == expected.compiler_totals
+
+
+def test_in_mixed_precision_too():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        expected = profile(*step_of(tokens, keras.optimizers.Adam, checkpoints=True))
+        with abstract():
+            model, x, y = step_of(tokens, keras.optimizers.Adam, checkpoints=True)
+        assert profile(model, x, y).buffers == expected.buffers
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+def test_the_plan_is_that_of_a_model_with_values():
+    def planned():
+        model, x, y = step_of(sequential, keras.optimizers.Adam, checkpoints=False)
+        predicted = kr.plan(model, memory_budget="90KiB", sample=(x, y), prove=False)[1]
+        return predicted, kr.plan(model, memory_budget="1MiB", sample=(x, y))[1]
+
+    expected = planned()
+    with abstract():
+        found = planned()
+    assert expected[0].checkpoints
+    assert expected[1].compiled_peak_bytes
+    assert found == expected
+
+
+def test_what_is_profiled_takes_no_memory():
+    # 10^5 x 10^5 weights of 4 bytes, and two states of the optimizer for each: 120 GB.
+    with abstract():
+        model = keras.Sequential([keras.Input((10**5,)), L.Dense(10**5, use_bias=False)])
+    model.compile("adam", "mse")
+    row = np.zeros((1, 10**5), "float32")
+    program = profile(model, row, row)
+    sizes = [b.size_bytes for b in program.buffers if b.lifetime == "always-live"]
+    assert sorted(sizes)[-3:] == [4 * 10**10] * 3
+    assert not any(variable._value is not None for variable in model.trainable_variables)
+
+
+def test_the_example_of_its_docstring():
+    (found,) = doctest.DocTestFinder().find(abstract, "abstract", globs={"kr": kr, "keras": keras})
+    assert doctest.DocTestRunner().run(found) == doctest.TestResults(failed=0, attempted=2)
+
+
+def test_variables_stay_without_values_behind_other_scopes():
+    with abstract():
+        dense = L.Dense(3)
+        dense.build((None, 3))
+    with keras.StatelessScope():
+        L.Dense(2).build((None, 2))  # Keras gives it values when the scope ends
+    assert dense.kernel._value is None
+
+
+def read_by_numpy(model):
+    return model.get_weights()
+
+
+def called(model):
+    return model(jnp.zeros((2, WIDTH)))
+
+
+def trained(model):
+    model.compile("sgd", "mse")
+    model.fit(np.zeros((2, WIDTH)), np.zeros((2, WIDTH)), verbose=0)
+
+
+@pytest.mark.parametrize("read", [read_by_numpy, called, trained])
+def test_reading_a_value_is_refused(read):
+    with abstract():
+        model = sequential()
+    with pytest.raises(InvalidArgumentError, match=r"the value of 'net/dense.*' was read"):
+        read(model)
+
+
+def test_a_layer_that_computes_on_its_weights_while_it_is_built_is_refused():
+    class Normed(L.Layer):
+        def build(self, shape):
+            self.kernel = self.add_weight(shape=(shape[-1],), name="kernel")
+            self.norm = float(keras.ops.norm(self.kernel))
+
+        def call(self, x):
+            return x / self.norm
+
+    refused = pytest.raises(InvalidArgumentError, match=r"the value of '.*normed/kernel' was read")
+    with abstract(), refused:
+        keras.Sequential([keras.Input((3,)), Normed(name="normed")])
+
+
+def test_loaded_weights_have_values(tmp_path):
+    plain = keras.Sequential([keras.Input((3,)), L.Dense(2, name="dense")])
+    plain.save_weights(tmp_path / "saved.weights.h5")
+    with abstract():
+        model = keras.Sequential([keras.Input((3,)), L.Dense(2, name="dense")])
+    model.load_weights(tmp_path / "saved.weights.h5")
+    x = np.ones((2, 3), "float32")
+    np.testing.assert_array_equal(model(x), plain(x))
