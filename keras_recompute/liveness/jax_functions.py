@@ -49,10 +49,10 @@ def trace_function(
 ) -> TracedFunction:
     """Trace ``fn``, or the training step of a model, for ``target``; arguments as ``profile``'s."""
     is_local = target is None or target.name == LOCAL
-    if target is not None and keras.distribution.distribution() is not None:
+    if target is not None and is_local and keras.distribution.distribution() is not None:
         raise UnsupportedError(
-            f"device={target.name!r} means one device, and a keras.distribution divides the step "
-            "among several: leave out device=, or set no distribution"
+            "device='local' runs the step on one device, and a keras.distribution divides it among "
+            "several: leave out device=, or set no distribution"
         )
     described: list[Parameter] = []
     if is_model(fn):

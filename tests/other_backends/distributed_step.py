@@ -10,6 +10,7 @@ import numpy as np
 
 import keras_recompute as kr
 from keras_recompute.liveness.device_compilers.catalogue import find_device
+from keras_recompute.liveness.device_compilers.compiler import devices_of
 from keras_recompute.liveness.jax_functions import trace_function
 
 L = keras.layers
@@ -66,9 +67,13 @@ def main(kind):
         "said": plan.compiled_peak_bytes,
         "peak": kr.liveness.profile(planned, x, y).peak_bytes,
     }
+    # The module that the compiler of a device is given; the compiler itself is not needed for it.
+    described = find_device("h100")
+    options = {"input_feed": None, "layers_of": None, "target": described}
+    module = trace_function(planned, (x, y), {}, **options).lowered.as_text()
+    found["devices"] = devices_of(module.encode())
     try:
-        arguments = planned, (x, y), {}
-        trace_function(*arguments, input_feed=None, layers_of=None, target=find_device("h100"))
+        kr.liveness.profile(planned, x, y, device="local")
     except kr.errors.UnsupportedError as error:
         found["refusal"] = str(error)
     print(json.dumps(found))

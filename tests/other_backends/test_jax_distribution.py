@@ -46,4 +46,5 @@ def test_each_device_holds_less_and_losses_are_the_plain_ones(kind, batches, ker
     planned = found["planned"]
     assert planned["peak"] <= planned["budget"]
     assert planned["said"] == pytest.approx(planned["peak"], rel=0.01)
-    assert "device='h100' means one device" in found["refusal"]
+    assert found["devices"] == 8
+    assert "device='local' runs the step on one device" in found["refusal"]

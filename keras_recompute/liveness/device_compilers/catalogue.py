@@ -29,6 +29,7 @@ class Device:
         backend: ``"gpu"`` or ``"tpu"``.
         memory_bytes: Memory for a program and its data.
         description: Options for its compiler.
+        slices: Names of groups of these devices by their number; of a GPU any number makes one.
 
     Examples:
         >>> [device.title for device in kr.liveness.devices() if device.memory_bytes > 128 * 2**30]
@@ -40,6 +41,7 @@ class Device:
     backend: str
     memory_bytes: int
     description: tuple[tuple[str, str], ...]
+    slices: tuple[tuple[int, str], ...] = ()
 
 
 class _Generation(NamedTuple):
@@ -87,21 +89,27 @@ device_description_str: "{title}"
         title,
         GPU,
         memory_bytes,
-        (("platform", "cuda"), ("topology", name), ("config", config)),
+        (("platform", "cuda"), ("config", config)),
     )
+
+
+# Chips side by side, as Google sells them.
+_SQUARES = (1, "1x1"), (4, "2x2"), (8, "2x4"), (16, "4x4"), (32, "4x8"), (64, "8x8")
+_CUBES = (1, "2x2x1"), (4, "2x2x1"), (8, "2x2x2"), (16, "2x2x4"), (32, "2x4x4"), (64, "4x4x4")
 
 
 def _tpu(
-    name: str, title: str, gibibytes: int, *, topology: str, accelerator: str, chip: str = "default"
+    name: str,
+    title: str,
+    gibibytes: int,
+    *,
+    accelerator: str,
+    slices: tuple[tuple[int, str], ...] = _SQUARES,
+    chip: str = "default",
 ) -> Device:
-    """Describe one chip of the smallest slice; ``megacore`` joins the two cores of a chip."""
-    description = (
-        ("platform", "tpu"),
-        ("topology", topology),
-        ("accelerator", accelerator),
-        ("chip", chip),
-    )
-    return Device(name, title, TPU, gibibytes * _GIB, description)
+    """Describe a chip; ``megacore`` joins its two cores, which ``accelerator`` counts."""
+    description = ("platform", "tpu"), ("accelerator", accelerator), ("chip", chip)
+    return Device(name, title, TPU, gibibytes * _GIB, description, slices)
 
 
 _TURING = _Generation((7, 5), units=64, threads=1024, shared=65536)
@@ -132,10 +140,10 @@ _DEVICES = {
              cores=148, cache=132_644_864, gigahertz=1.965, bandwidth=7_672_320_000_000),
         _gpu(_ADA, "rtx4090", "NVIDIA GeForce RTX 4090", 25_393_692_672,
              cores=128, cache=75_497_472, gigahertz=2.52, bandwidth=1_008_000_000_000),
-        _tpu("v4", "TPU v4", 32, topology="v4:2x2x1", accelerator="v4-8", chip="megacore"),
-        _tpu("v5e", "TPU v5e", 16, topology="v5e:1x1", accelerator="v5litepod-1"),
-        _tpu("v5p", "TPU v5p", 95, topology="v5p:2x2x1", accelerator="v5p-8", chip="megacore"),
-        _tpu("v6e", "TPU v6e", 32, topology="v6e:1x1", accelerator="v6e-1"),
+        _tpu("v4", "TPU v4", 32, accelerator="v4", slices=_CUBES, chip="megacore"),
+        _tpu("v5e", "TPU v5e", 16, accelerator="v5litepod"),
+        _tpu("v5p", "TPU v5p", 95, accelerator="v5p", slices=_CUBES, chip="megacore"),
+        _tpu("v6e", "TPU v6e", 32, accelerator="v6e"),
     )
 }  # fmt: skip
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...backends import TPU
-from ...errors import DeviceError, DoesNotFitError
+from ...errors import DeviceError, DoesNotFitError, InvalidArgumentError
 from ...sizes import format_bytes, parse_bytes
 from . import cache
 from .catalogue import Device
@@ -42,6 +42,7 @@ _SHORT = (
     re.compile(r"Used ([0-9.]+[KMGT]?) of ([0-9.]+[KMGT]?)"),
     re.compile(r"\(([0-9.]+[KMGT]?)\) exceeds available HBM \(([0-9.]+[KMGT]?)\)"),
 )
+_PARTITIONS = re.compile(rb"mhlo\.num_partitions = (\d+)")
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,16 @@ def compile_for(
 ) -> CompiledForDevice:
     """Compile a module for ``device``, or find it in the cache.
 
-    It is a serialized ``xla.HloModuleProto``, or a text of StableHLO.
+    It is a serialized ``xla.HloModuleProto``, or a text of StableHLO. A text may be for several
+    devices. What each of them runs is the compiled program then.
 
     Raises DeviceError if the compiler is missing, refuses the program or exceeds
-    ``timeout_seconds``, and DoesNotFitError if it reports that the program needs more memory than
-    the device has.
+    ``timeout_seconds``, InvalidArgumentError if so many devices do not come as a group, and
+    DoesNotFitError if the compiler reports that the program needs more memory than the device has.
     """
     python, versions = require_compiler(device)
-    request = {**request_for(device), "is_stablehlo": is_stablehlo}
+    count = devices_of(module) if is_stablehlo else 1
+    request = {**request_for(device, count), "is_stablehlo": is_stablehlo}
     # The worker's code is part of the key, since a change of it may change the program.
     key = cache.cache_key(
         module, json.dumps([request, versions], sort_keys=True).encode(), _WORKER.read_bytes()
@@ -88,7 +91,7 @@ def compile_for(
     program, answer = found
     return CompiledForDevice(
         program,
-        f"XLA of {_list(versions)} for {device.title}",
+        f"XLA of {_list(versions)} for {f'{count} x ' if count > 1 else ''}{device.title}",
         answer["statistics"],
         answer["seconds"],
     )
@@ -111,25 +114,45 @@ def require_compiler(device: Device) -> tuple[str, dict[str, str]]:
     return python, versions
 
 
-def request_for(device: Device) -> dict[str, Any]:
-    """Return the part of the worker's request that describes ``device``."""
+def request_for(device: Device, count: int = 1) -> dict[str, Any]:
+    """Return the part of the worker's request that describes ``count`` devices.
+
+    Raises InvalidArgumentError if so many do not come as a group.
+    """
     told = dict(device.description)
     if device.backend == TPU:
+        slices = dict(device.slices)
+        if count not in slices:
+            raise InvalidArgumentError(
+                f"{device.title} comes in groups of {', '.join(map(str, slices))}, and the program "
+                f"is for {count}"
+            )
+        topology = f"{device.name}:{slices[count]}"
+        is_megacore = told["chip"] == "megacore"
+        # The smallest group of chips with two cores has four of them.
+        cores = max(count, 4) * 2 if is_megacore else count
         environment = {
             "TPU_SKIP_MDS_QUERY": "1",
-            "TPU_ACCELERATOR_TYPE": told["accelerator"],
+            "TPU_ACCELERATOR_TYPE": f"{told['accelerator']}-{cores}",
             "TPU_WORKER_HOSTNAMES": "localhost",
             "TPU_WORKER_ID": "0",
             "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else a lock lets one process compile at a time
         }
         options, xla = {"chip_config_name": told["chip"]}, {}
     else:
+        topology = device.name
         environment = {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
         # Autotuning would need the device itself.
-        options = {"target_config": told["config"], "topology": "1x1x1"}
+        options = {"target_config": told["config"], "topology": f"1x1x{count}"}
         xla = {"xla_gpu_autotune_level": 0}
-    named = {"platform": told["platform"], "topology": told["topology"]}
+    named = {"platform": told["platform"], "topology": topology, "devices": count}
     return {**named, "options": options, "environment": environment, "xla": xla}
+
+
+def devices_of(module: bytes) -> int:
+    """Return for how many devices a text of StableHLO is."""
+    found = _PARTITIONS.search(module)
+    return int(found[1]) if found else 1
 
 
 def _ask(

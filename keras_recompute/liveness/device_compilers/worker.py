@@ -69,15 +69,20 @@ def _compile(request: dict) -> dict:
     topology = topologies.get_topology_desc(
         platform=request["platform"], topology_name=request["topology"], **request["options"]
     )
-    device = topology.devices[0]
+    # A program for one device is compiled for the first one of the topology.
+    count = request["devices"]
+    devices = tuple(topology.devices[:count])
     with open(request["module"], "rb") as file:
         given = file.read()
     stablehlo = given if request["is_stablehlo"] else _jax.mlir.hlo_to_stablehlo(given)
     module = ir.Module.parse(stablehlo, mlir.make_ir_context())
     options = xla_client.CompileOptions()
-    options.device_assignment = xla_client.DeviceAssignment.create(
-        np.array([[device.id]], np.int32)
-    )
+    ids = [device.id for device in devices]
+    options.device_assignment = xla_client.DeviceAssignment.create(np.array([ids], np.int32))
+    options.num_partitions = count
+    options.executable_build_options.num_partitions = count
+    options.executable_build_options.use_spmd_partitioning = count > 1
+    options.executable_build_options.use_shardy_partitioner = count > 1
     # The compiled program's buffer assignment is only available from a dump.
     dump = os.path.join(request["folder"], "dump")
     options.env_option_overrides = [
@@ -87,7 +92,7 @@ def _compile(request: dict) -> dict:
     ]
     start = time.perf_counter()
     try:
-        compiled = device.client.compile(module, xla_client.DeviceList((device,)), options)
+        compiled = devices[0].client.compile(module, xla_client.DeviceList(devices), options)
         seconds = time.perf_counter() - start
         programs = glob.glob(os.path.join(dump, "*after_optimizations.hlo.pb"))
         if len(programs) != 1:

@@ -10,6 +10,7 @@ from keras_recompute.backends import CPU, GPU, TPU, backend_now, tracing_for
 from keras_recompute.engine.passes import target_now
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.liveness.device_compilers import find_device
+from keras_recompute.liveness.device_compilers.compiler import request_for
 
 
 def test_all_that_are_promised_are_there():
@@ -52,3 +53,29 @@ def test_a_trace_takes_the_passes_of_the_device_that_it_is_for():
     }
     assert found[GPU] - of_all == {"barrier"}
     assert found[TPU] - of_all == {"fence"}
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "topology", "accelerator"),
+    [
+        ("v5e", 1, "v5e:1x1", "v5litepod-1"),
+        ("v5e", 8, "v5e:2x4", "v5litepod-8"),
+        # Four chips of two cores are the least that there is.
+        ("v5p", 1, "v5p:2x2x1", "v5p-8"),
+        ("v5p", 8, "v5p:2x2x2", "v5p-16"),
+    ],
+)
+def test_several_chips_are_a_slice(name, count, topology, accelerator):
+    request = request_for(find_device(name), count)
+    assert request["topology"] == topology
+    assert request["environment"]["TPU_ACCELERATOR_TYPE"] == accelerator
+    assert request["devices"] == count
+
+
+def test_any_number_of_gpus_is_a_group():
+    assert request_for(find_device("h100"), 6)["options"]["topology"] == "1x1x6"
+
+
+def test_a_number_of_chips_that_is_no_slice_is_refused():
+    with pytest.raises(InvalidArgumentError, match=r"groups of 1, 4, 8, .*, and the .* for 6"):
+        request_for(find_device("v6e"), 6)

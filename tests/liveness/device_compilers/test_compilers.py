@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
-from keras_recompute.liveness.device_compilers import find_device
+from keras_recompute.liveness.device_compilers import compile_for, find_device
 from keras_recompute.liveness.device_compilers.compiler import PYTHON, versions_of
 from keras_recompute.models.measures.trained_step import trained_step
 
@@ -67,6 +67,29 @@ def test_a_training_step_is_compiled_for_each_device_and_every_byte_is_found(dev
     assert {"forward", "recompute", "backward", "update"} <= {step.phase for step in program.steps}
     if find_device(device).backend == "gpu":
         assert program.compiler_totals["branches_taken"] == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("device", ["h100", "v5e", "v5p"])
+def test_a_program_for_eight_devices_is_what_each_of_them_runs(device):
+    skip_without_compiler(device)
+    module = b"""
+module @divided attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
+  sdy.mesh @mesh = <["x"=8]>
+  func.func public @main(
+    %rows: tensor<512x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>},
+    %weights: tensor<512x256xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}
+  ) -> (tensor<512x256xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
+    %product = stablehlo.dot_general %rows, %weights, contracting_dims = [1] x [0]
+      : (tensor<512x512xf32>, tensor<512x256xf32>) -> tensor<512x256xf32>
+    return %product : tensor<512x256xf32>
+  }
+}"""
+    made = compile_for(find_device(device), module, timeout_seconds=300, is_stablehlo=True)
+    # An eighth of the rows, and all weights, of four bytes.
+    assert made.statistics["argument"] == 4 * (512 * 512 // 8 + 512 * 256)
+    assert made.statistics["output"] == 4 * 512 * 256 // 8
+    assert f"for 8 x {find_device(device).title}" in made.compiler
 
 
 @pytest.mark.long
