@@ -19,13 +19,9 @@ _ANY_BACKEND = (
     "models.classes.placed_model",
     "models.classes.layer_remat",
 )
-_TENSORFLOW = (
-    "layers.recurrent",
-    "layers.attention",
-)
 _REGISTER = {
-    "tensorflow": (*_ANY_BACKEND, *_TENSORFLOW),
-    "jax": _ANY_BACKEND,
+    "tensorflow": (*_ANY_BACKEND, "layers.recurrent", "layers.attention"),
+    "jax": (*_ANY_BACKEND, "layers.recurrent"),
     "torch": _ANY_BACKEND,
 }
 

@@ -45,7 +45,7 @@ MAY_IMPORT = {
     },
     "keras_backend": {"backends", "errors", "seams", "user_code"},
     "inspection": {"errors", "seams", "user_code", "engine", "keras_backend", "layers"},
-    "layers": {"errors", "op_names", "seams", "user_code", "engine", "keras_backend"},
+    "layers": {"backends", "errors", "op_names", "seams", "user_code", "engine", "keras_backend"},
     "models": {
         "errors",
         "sizes",

@@ -17,19 +17,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import tensorflow as tf
+from keras import ops
 
-from ..engine.graph import inference_alternative, replay_alternative
-from .hand_written_vjp import call_with_vjp
-from .scan import (
+from .backend_scan import (
     States,
     Steps,
+    Tensor,
     Tensors,
+    call_with_vjp,
     fused_matmul,
+    inference_alternative,
+    is_inference,
     matmul_over_time,
     matmul_over_time_gradient,
     matrix_gradient,
+    no_gradient,
     previous_states,
+    replay_alternative,
     scan,
     scan_in_place,
     sum_over_time,
@@ -37,14 +41,14 @@ from .scan import (
 
 
 def gru(
-    inputs: tf.Tensor,
-    h0: tf.Tensor,
-    kernel: tf.Tensor,
-    recurrent_kernel: tf.Tensor,
-    bias: tf.Tensor,
+    inputs: Tensor,
+    h0: Tensor,
+    kernel: Tensor,
+    recurrent_kernel: Tensor,
+    bias: Tensor,
     *,
     reset_after: bool,
-) -> tuple[tf.Tensor, tf.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Return the outputs ``(batch, time, units)`` and the last state ``(batch, units)`` of a GRU.
 
     Shapes: inputs ``(batch, time, features)`` with static time; h0 ``(batch, units)``; kernel
@@ -59,11 +63,11 @@ def gru(
 
 
 def _gru_reset_after(
-    inputs: tf.Tensor,
-    h0: tf.Tensor,
-    kernel: tf.Tensor,
-    recurrent_kernel: tf.Tensor,
-    bias: tf.Tensor,
+    inputs: Tensor,
+    h0: Tensor,
+    kernel: Tensor,
+    recurrent_kernel: Tensor,
+    bias: Tensor,
 ) -> tuple[Tensors, Callable[..., Tensors]]:
     units = h0.shape[-1]
     kernels, recurrent = _columns(kernel, units), _columns(recurrent_kernel, units)
@@ -71,26 +75,28 @@ def _gru_reset_after(
     recurrent_bias_zr, recurrent_bias_a = _columns(bias[1], units)
     projected = [matmul_over_time(inputs, k) for k in kernels]
 
-    def gates_from(sum_zr: tf.Tensor, x_a: tf.Tensor, p_a: tf.Tensor) -> Tensors:
+    def gates_from(sum_zr: Tensor, x_a: Tensor, p_a: Tensor) -> Tensors:
         # Biases are added here, fused with the gates; before the loop it takes a pass over memory.
-        zr = tf.sigmoid(sum_zr + (bias_zr + recurrent_bias_zr))
+        zr = ops.sigmoid(sum_zr + (bias_zr + recurrent_bias_zr))
         # The candidate's product is kept: the gradient of the reset gate needs it.
-        return zr, tf.tanh(x_a + bias_a + zr[..., units:] * (p_a + recurrent_bias_a)), p_a
+        return zr, ops.tanh(x_a + bias_a + zr[..., units:] * (p_a + recurrent_bias_a)), p_a
 
-    def advance(x: Tensors, h: tf.Tensor) -> Tensors:
+    def advance(x: Tensors, h: Tensor) -> Tensors:
         x_zr, x_a = x
-        p_zr, p_a = _columns(tf.matmul(h, recurrent_kernel), units)
+        p_zr, p_a = _columns(h @ recurrent_kernel, units)
         zr, a, p_a = gates_from(x_zr + p_zr, x_a, p_a)
         z = zr[:, :units]
         return zr, a, p_a, z * h + (1 - z) * a
 
-    def keeping(_: tf.Tensor, x: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
+    def keeping(_: Tensor, x: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
         zr, a, p_a, h = advance(x, *states)
         return (h,), (zr, a), (p_a, h)
 
     def alone() -> Tensors:
         return _outputs_alone(lambda x, h: advance(x, h)[-1], projected, h0)
 
+    if is_inference():
+        return alone(), no_gradient
     (h,), (zr, a), (p_a, outputs) = scan_in_place(keeping, (h0,), projected, [units, units])
     outputs, h = inference_alternative([outputs, h], alone)
 
@@ -103,92 +109,97 @@ def _gru_reset_after(
 
     zr, a, p_a = replay_alternative([zr, a, p_a], recompute, given=[outputs])
 
-    def gradient(d_outputs: tf.Tensor, dh: tf.Tensor) -> Tensors:
+    def gradient(d_outputs: Tensor, dh: Tensor) -> Tensors:
         before = previous_states(h0, outputs)
         before_at, d_outputs_at = Steps(before), Steps(d_outputs)
-        turned = tf.transpose(recurrent_kernel)  # once; see fused_lstm
+        turned = ops.transpose(recurrent_kernel)  # once; see fused_lstm
 
-        def back(t: tf.Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
+        def back(t: Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
             (zr, a, p_a), (dh,) = current, states
-            z, r = tf.split(zr, 2, axis=-1)
+            z, r = ops.split(zr, 2, axis=-1)
             dh = dh + d_outputs_at.read(t)
             da = dh * (1 - z) * (1 - a * a)
-            d_zr = tf.concat(
+            d_zr = ops.concatenate(
                 [dh * (before_at.read(t) - a), da * (p_a + recurrent_bias_a)], axis=-1
             ) * (zr * (1 - zr))
             d_p_a = da * r
-            dh = dh * z + tf.matmul(tf.concat([d_zr, d_p_a], axis=-1), turned)
+            dh = dh * z + ops.concatenate([d_zr, d_p_a], axis=-1) @ turned
             return (dh,), (d_zr, da, d_p_a), ()
 
         (dh0,), (d_zr, da, d_p_a), _ = scan_in_place(back, (dh,), [zr, a, p_a], backwards=True)
         d_inputs, d_kernel = _product_gradients(inputs, kernels, (d_zr, da))
         of_gates, of_candidate = matrix_gradient(before, d_zr), matrix_gradient(before, d_p_a)
-        d_recurrent = tf.concat([of_gates, of_candidate], axis=-1)
+        d_recurrent = ops.concatenate([of_gates, of_candidate], axis=-1)
         of_zr, of_a, of_p_a = sum_over_time(d_zr), sum_over_time(da), sum_over_time(d_p_a)
-        d_bias = tf.stack([tf.concat([of_zr, of_a], axis=0), tf.concat([of_zr, of_p_a], axis=0)])
+        inputs_bias, recurrent_bias = (
+            ops.concatenate([of_zr, each], axis=0) for each in (of_a, of_p_a)
+        )
+        d_bias = ops.stack([inputs_bias, recurrent_bias])
         return d_inputs, dh0, d_kernel, d_recurrent, d_bias
 
     return (outputs, h), gradient
 
 
 def _gru_reset_before(
-    inputs: tf.Tensor,
-    h0: tf.Tensor,
-    kernel: tf.Tensor,
-    recurrent_kernel: tf.Tensor,
-    bias: tf.Tensor,
+    inputs: Tensor,
+    h0: Tensor,
+    kernel: Tensor,
+    recurrent_kernel: Tensor,
+    bias: Tensor,
 ) -> tuple[Tensors, Callable[..., Tensors]]:
     units = h0.shape[-1]
     kernels, biases = _columns(kernel, units), _columns(bias, units)
     of_gates, of_candidate = _columns(recurrent_kernel, units)
     projected = [matmul_over_time(inputs, k) for k in kernels]
 
-    def advance(x: Tensors, h: tf.Tensor) -> Tensors:
-        zr = tf.sigmoid(x[0] + tf.matmul(h, of_gates) + biases[0])
-        z, r = tf.split(zr, 2, axis=-1)
-        a = tf.tanh(x[1] + tf.matmul(r * h, of_candidate) + biases[1])
+    def advance(x: Tensors, h: Tensor) -> Tensors:
+        zr = ops.sigmoid(x[0] + h @ of_gates + biases[0])
+        z, r = ops.split(zr, 2, axis=-1)
+        a = ops.tanh(x[1] + (r * h) @ of_candidate + biases[1])
         return zr, a, z * h + (1 - z) * a
 
-    def keeping(_: tf.Tensor, x: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
+    def keeping(_: Tensor, x: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
         zr, a, h = advance(x, *states)
         return (h,), (zr, a), (h,)
 
     def alone() -> Tensors:
         return _outputs_alone(lambda x, h: advance(x, h)[-1], projected, h0)
 
+    if is_inference():
+        return alone(), no_gradient
     (h,), (zr, a), (outputs,) = scan_in_place(keeping, (h0,), projected, [units])
     outputs, h = inference_alternative([outputs, h], alone)
 
     def recompute() -> Tensors:
         before = previous_states(h0, outputs)
-        zr = tf.sigmoid(fused_matmul(inputs, before, kernels[0], of_gates) + biases[0])
-        return zr, tf.tanh(
+        zr = ops.sigmoid(fused_matmul(inputs, before, kernels[0], of_gates) + biases[0])
+        return zr, ops.tanh(
             fused_matmul(inputs, zr[..., units:] * before, kernels[1], of_candidate) + biases[1]
         )
 
     zr, a = replay_alternative([zr, a], recompute, given=[outputs])
 
-    def gradient(d_outputs: tf.Tensor, dh: tf.Tensor) -> Tensors:
+    def gradient(d_outputs: Tensor, dh: Tensor) -> Tensors:
         before = previous_states(h0, outputs)
         # Computed before the loop, which overwrites the gates.
         reset = zr[:, :, units:] * before
         before_at, d_outputs_at = Steps(before), Steps(d_outputs)
         # Transposed once, as in fused_lstm.
-        gates_turned, candidate_turned = tf.transpose(of_gates), tf.transpose(of_candidate)
+        gates_turned, candidate_turned = ops.transpose(of_gates), ops.transpose(of_candidate)
 
-        def back(t: tf.Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
+        def back(t: Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
             (zr, a), (dh,) = current, states
-            z, r = tf.split(zr, 2, axis=-1)
+            z, r = ops.split(zr, 2, axis=-1)
             h = before_at.read(t)
             dh = dh + d_outputs_at.read(t)
             da = dh * (1 - z) * (1 - a * a)
-            d_reset = tf.matmul(da, candidate_turned)
-            d_zr = tf.concat([dh * (h - a), d_reset * h], axis=-1) * (zr * (1 - zr))
-            return (dh * z + d_reset * r + tf.matmul(d_zr, gates_turned),), (d_zr, da), ()
+            d_reset = da @ candidate_turned
+            d_zr = ops.concatenate([dh * (h - a), d_reset * h], axis=-1) * (zr * (1 - zr))
+            return (dh * z + d_reset * r + d_zr @ gates_turned,), (d_zr, da), ()
 
         (dh0,), (d_zr, da), _ = scan_in_place(back, (dh,), [zr, a], backwards=True)
         d_inputs, d_kernel = _product_gradients(inputs, kernels, (d_zr, da))
-        d_recurrent = tf.concat(
+        d_recurrent = ops.concatenate(
             [matrix_gradient(before, d_zr), matrix_gradient(reset, da)], axis=-1
         )
         return (
@@ -196,26 +207,26 @@ def _gru_reset_before(
             dh0,
             d_kernel,
             d_recurrent,
-            tf.concat([sum_over_time(d_zr), sum_over_time(da)], axis=0),
+            ops.concatenate([sum_over_time(d_zr), sum_over_time(da)], axis=0),
         )
 
     return (outputs, h), gradient
 
 
-def _columns(tensor: tf.Tensor, units: int) -> Tensors:
+def _columns(tensor: Tensor, units: int) -> Tensors:
     """Return the columns of the two gates, and those of the candidate."""
-    return tuple(tf.split(tensor, [2 * units, units], axis=-1))
+    return tensor[..., : 2 * units], tensor[..., 2 * units :]
 
 
 def _outputs_alone(
-    advance: Callable[[Tensors, tf.Tensor], tf.Tensor],
-    projected: Sequence[tf.Tensor],
-    h0: tf.Tensor,
+    advance: Callable[[Tensors, Tensor], Tensor],
+    projected: Sequence[Tensor],
+    h0: Tensor,
 ) -> Tensors:
     """Return the outputs and the last state by a loop that stores no gates."""
     projected_at = list(map(Steps, projected))
 
-    def step(t: tf.Tensor, h: tf.Tensor) -> tuple[States, Tensors]:
+    def step(t: Tensor, h: Tensor) -> tuple[States, Tensors]:
         h = advance(tuple(p.read(t) for p in projected_at), h)
         return (h,), (h,)
 
@@ -224,9 +235,9 @@ def _outputs_alone(
 
 
 def _product_gradients(
-    inputs: tf.Tensor, kernels: Tensors, gradients: Tensors
-) -> tuple[tf.Tensor, tf.Tensor]:
+    inputs: Tensor, kernels: Tensors, gradients: Tensors
+) -> tuple[Tensor, Tensor]:
     """Return the gradients of the inputs and of the whole kernel from those of its products."""
     of_product = partial(matmul_over_time_gradient, inputs)
     (d_inputs, d_kernel), (more_d_inputs, d_candidate) = map(of_product, kernels, gradients)
-    return d_inputs + more_d_inputs, tf.concat([d_kernel, d_candidate], axis=-1)
+    return d_inputs + more_d_inputs, ops.concatenate([d_kernel, d_candidate], axis=-1)

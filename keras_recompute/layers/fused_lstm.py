@@ -19,20 +19,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import tensorflow as tf
+from keras import ops
 
-from ..engine import target_now
-from ..engine.graph import delay, inference_alternative, replay_alternative
-from .hand_written_vjp import call_with_vjp
-from .scan import (
+from .backend_scan import (
     States,
     Steps,
+    Tensor,
     Tensors,
+    call_with_vjp,
+    delay_until,
     fused_matmul,
+    inference_alternative,
+    is_inference,
     matmul_over_time,
     matmul_over_time_gradient,
     matrix_gradient,
+    no_gradient,
     previous_states,
+    replay_alternative,
     scan,
     scan_in_place,
     sum_over_time,
@@ -40,13 +44,13 @@ from .scan import (
 
 
 def lstm(
-    inputs: tf.Tensor,
-    h0: tf.Tensor,
-    c0: tf.Tensor,
-    kernel: tf.Tensor,
-    recurrent_kernel: tf.Tensor,
-    bias: tf.Tensor,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    inputs: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    kernel: Tensor,
+    recurrent_kernel: Tensor,
+    bias: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return outputs ``(batch, time, units)`` and last states h, c ``(batch, units)`` of an LSTM.
 
     Shapes: inputs ``(batch, time, features)`` with static time; h0, c0 ``(batch, units)``; kernel
@@ -60,35 +64,37 @@ def lstm(
 
 
 def _lstm(
-    inputs: tf.Tensor,
-    h0: tf.Tensor,
-    c0: tf.Tensor,
-    kernel: tf.Tensor,
-    recurrent_kernel: tf.Tensor,
-    bias: tf.Tensor,
+    inputs: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    kernel: Tensor,
+    recurrent_kernel: Tensor,
+    bias: Tensor,
 ) -> tuple[Tensors, Callable[..., Tensors]]:
     length, units = inputs.shape[1], h0.shape[-1]
     projected = matmul_over_time(inputs, kernel)
 
-    def advance(x: tf.Tensor, h: tf.Tensor, c: tf.Tensor) -> Tensors:
+    def advance(x: Tensor, h: Tensor, c: Tensor) -> Tensors:
         # The bias is added here, fused with the gates; before the loop it takes a pass over memory.
-        gates, c = _gates_and_cell(x + tf.matmul(h, recurrent_kernel) + bias, c)
-        return gates, gates[:, 3 * units :] * tf.tanh(c), c
+        gates, c = _gates_and_cell(x + h @ recurrent_kernel + bias, c)
+        return gates, gates[:, 3 * units :] * ops.tanh(c), c
 
-    def keeping(_: tf.Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
+    def keeping(_: Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
         gates, h, c = advance(*current, *states)
         return (h, c), (gates,), (c, h)
 
     def alone() -> Tensors:
         projected_at = Steps(projected)
 
-        def step(t: tf.Tensor, h: tf.Tensor, c: tf.Tensor) -> tuple[States, Tensors]:
+        def step(t: Tensor, h: Tensor, c: Tensor) -> tuple[States, Tensors]:
             _, h, c = advance(projected_at.read(t), h, c)
             return (h, c), (h,)
 
         states, (outputs,) = scan(step, (h0, c0), length, [units])
         return outputs, *states
 
+    if is_inference():
+        return alone(), no_gradient
     (h, c), (gates,), (cells, outputs) = scan_in_place(
         keeping, (h0, c0), [projected], [units, units]
     )
@@ -97,7 +103,7 @@ def _lstm(
     def recompute() -> Tensors:
         summed = fused_matmul(inputs, previous_states(h0, outputs), kernel, recurrent_kernel)
 
-        def step(_: tf.Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
+        def step(_: Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
             gates, c = _gates_and_cell(current[0] + bias, *states)
             return (c,), (gates,), (c,)
 
@@ -106,50 +112,54 @@ def _lstm(
 
     gates, cells = replay_alternative([gates, cells], recompute, given=[outputs])
 
-    def gradient(d_outputs: tf.Tensor, dh: tf.Tensor, dc: tf.Tensor) -> Tensors:
+    def gradient(d_outputs: Tensor, dh: Tensor, dc: Tensor) -> Tensors:
         cells_at, d_outputs_at = Steps(cells), Steps(d_outputs)
         # Transposed once: transposing at every step would take longer than the product itself.
-        turned = tf.transpose(recurrent_kernel)
+        turned = ops.transpose(recurrent_kernel)
 
-        def back(t: tf.Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
+        def back(t: Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
             (gates,), (dh, dc) = current, states
-            i, f, a, o = tf.split(gates, 4, axis=-1)
-            before = tf.where(t > 0, cells_at.read(tf.maximum(t - 1, 0)), c0)
-            tanh_c = tf.tanh(cells_at.read(t))
+            i, f, a, o = ops.split(gates, 4, axis=-1)
+            before = ops.where(t > 0, cells_at.read(ops.maximum(t - 1, 0)), c0)
+            tanh_c = ops.tanh(cells_at.read(t))
             dh = dh + d_outputs_at.read(t)
             dc = dc + dh * o * (1 - tanh_c * tanh_c)
-            d = tf.concat([dc * a, dc * before, dc * i, dh * tanh_c], axis=-1) * _slopes(gates)
-            return (tf.matmul(d, turned), dc * f), (d,), ()
+            d = ops.concatenate([dc * a, dc * before, dc * i, dh * tanh_c], axis=-1) * _slopes(
+                gates
+            )
+            return (d @ turned, dc * f), (d,), ()
 
         (dh0, dc0), (d_gates,), _ = scan_in_place(back, (dh, dc), [gates], backwards=True)
         d_inputs, d_kernel = matmul_over_time_gradient(inputs, kernel, d_gates)
-        (late_outputs,) = delay([outputs], target_now(), after=[d_gates])
-        d_recurrent = matrix_gradient(previous_states(h0, late_outputs), d_gates)
+        before = previous_states(h0, delay_until(outputs, d_gates))
+        d_recurrent = matrix_gradient(before, d_gates)
         return d_inputs, dh0, dc0, d_kernel, d_recurrent, sum_over_time(d_gates)
 
     return (outputs, h, c), gradient
 
 
-def _gates_and_cell(z: tf.Tensor, c: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _gates_and_cell(z: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gates of one step from their pre-activations, and the next cell state."""
     gates = _activate(z)
-    i, f, a, _ = tf.split(gates, 4, axis=-1)
+    i, f, a, _ = ops.split(gates, 4, axis=-1)
     return gates, f * c + i * a
 
 
-def _activate(z: tf.Tensor) -> tf.Tensor:
+def _activate(z: Tensor) -> Tensor:
     """Return the gates: sigmoid of all columns but the candidate's, which take tanh.
 
     With sigmoid(z) = (1 + tanh(z / 2)) / 2 it is one function of all columns, which compilers
     vectorise. Concatenated parts would need a decision per element.
     """
     units = z.shape[-1] // 4
-    scale = tf.constant([0.5] * (2 * units) + [1.0] * units + [0.5] * units, z.dtype)
-    return scale * tf.tanh(scale * z) + (1 - scale)
+    scale = ops.convert_to_tensor([0.5] * (2 * units) + [1.0] * units + [0.5] * units, z.dtype)
+    return scale * ops.tanh(scale * z) + (1 - scale)
 
 
-def _slopes(gates: tf.Tensor) -> tf.Tensor:
+def _slopes(gates: Tensor) -> Tensor:
     """Return the derivatives of the activations: g (1 - g), for the candidate (1 + a)(1 - a)."""
     units = gates.shape[-1] // 4
-    is_candidate = tf.constant([0.0] * (2 * units) + [1.0] * units + [0.0] * units, gates.dtype)
+    is_candidate = ops.convert_to_tensor(
+        [0.0] * (2 * units) + [1.0] * units + [0.0] * units, gates.dtype
+    )
     return (gates + is_candidate) * (1 - gates)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
 from ..errors import UnsupportedError
+from .backend_scan import Tensor, Tensors, has_cudnn
 from .fused_gru import gru
 from .fused_lstm import lstm
 
@@ -17,7 +18,7 @@ class _Fused(keras.layers.RNN):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Keras disables jit because of cuDNN, which is not used here.
+        # Keras disables jit because of cuDNN, which is used on JAX alone, and can be jitted there.
         self.supports_jit = True
         self._check_arguments()
 
@@ -42,7 +43,7 @@ class _Fused(keras.layers.RNN):
                 )
 
     def inner_loop(
-        self, sequences: tf.Tensor, initial_state: Any, mask: Any, training: bool = False
+        self, sequences: Tensor, initial_state: Any, mask: Any, training: bool = False
     ) -> Any:
         """Run the recurrence on prepared states, as Keras's layer calls it.
 
@@ -50,33 +51,38 @@ class _Fused(keras.layers.RNN):
         output ``(batch, units)``, all outputs ``(batch, time, units)`` and the last states. Raises
         UnsupportedError for a mask and for an unknown number of timesteps.
         """
-        if any(m is not None for m in tf.nest.flatten(mask)):
+        if any(m is not None for m in keras.tree.flatten(mask)):
             raise UnsupportedError(
                 f"{type(self).__name__} {self.name!r} was given a mask, which the fused "
                 f"recurrence does not apply. Use keras.layers.{type(self).__name__}, or sequences "
                 "of full length."
             )
+        if has_cudnn() and self.use_cudnn:
+            return super().inner_loop(sequences, initial_state, mask, training)
         if sequences.shape[1] is None:
             raise UnsupportedError(
                 f"{type(self).__name__} {self.name!r} needs a known number of timesteps, and its "
                 f"input is {tuple(sequences.shape)}. Give keras.Input a fixed length."
             )
+        # Keras's stateless_call does not cast.
+        sequences = ops.cast(sequences, self.compute_dtype)
         if training and self.dropout:
             # One mask for all timesteps, as Keras draws it.
             sequences = sequences * self.cell.get_dropout_mask(sequences[:, 0, :])[:, None, :]
         if self.go_backwards:
-            sequences = tf.reverse(sequences, axis=[1])
+            sequences = ops.flip(sequences, axis=1)
         # A stateful layer passes variables.
-        states = list(map(tf.convert_to_tensor, initial_state))
+        states = list(map(ops.convert_to_tensor, initial_state))
         outputs, *states = self._recurrence(sequences, states)
         return outputs[:, -1], outputs, states
 
-    def _weights(self, bias_shape: tuple[int, ...]) -> list[tf.Tensor]:
+    def _weights(self, bias_shape: tuple[int, ...]) -> list[Tensor]:
         cell, dtype = self.cell, self.compute_dtype
-        bias = tf.convert_to_tensor(cell.bias) if cell.use_bias else tf.zeros(bias_shape, dtype)
-        return [tf.cast(w, dtype) for w in (cell.kernel, cell.recurrent_kernel, bias)]
+        bias = cell.bias if cell.use_bias else ops.zeros(bias_shape, dtype)
+        weights = map(ops.convert_to_tensor, (cell.kernel, cell.recurrent_kernel, bias))
+        return [ops.cast(weight, dtype) for weight in weights]
 
-    def _recurrence(self, sequences: tf.Tensor, states: Any) -> tuple[tf.Tensor, ...]:
+    def _recurrence(self, sequences: Tensor, states: Any) -> Tensors:
         raise NotImplementedError
 
 
@@ -99,7 +105,7 @@ class LSTM(_Fused, keras.layers.LSTM):
         ((2, 16, 4), (2, 4), (2, 4))
     """
 
-    def _recurrence(self, sequences: tf.Tensor, states: Any) -> tuple[tf.Tensor, ...]:
+    def _recurrence(self, sequences: Tensor, states: Any) -> Tensors:
         return lstm(sequences, states[0], states[1], *self._weights((4 * self.units,)))
 
 
@@ -115,6 +121,6 @@ class GRU(_Fused, keras.layers.GRU):
         (2, 16, 4)
     """
 
-    def _recurrence(self, sequences: tf.Tensor, states: Any) -> tuple[tf.Tensor, ...]:
+    def _recurrence(self, sequences: Tensor, states: Any) -> Tensors:
         shape = (2, 3 * self.units) if self.reset_after else (3 * self.units,)
         return gru(sequences, states[0], *self._weights(shape), reset_after=self.reset_after)

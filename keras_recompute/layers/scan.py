@@ -57,8 +57,7 @@ def matmul_over_time_gradient(
     d_sequence = tf.reshape(d_rows, [-1, sequence.shape[1], matrix.shape[0]])
     # A slice of a longer sequence would otherwise be an array during the loop that makes
     # ``gradient``.
-    (sequence,) = delay([sequence], target_now(), after=[gradient])
-    return d_sequence, matrix_gradient(sequence, gradient)
+    return d_sequence, matrix_gradient(delay_until(sequence, gradient), gradient)
 
 
 def matrix_gradient(sequence: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
@@ -73,6 +72,22 @@ def sum_over_time(gradient: tf.Tensor) -> tf.Tensor:
     # steps of one sign).
     ones = tf.ones([dimensions(gradient)[0], 1, gradient.shape[1]], gradient.dtype)
     return tf.reduce_sum(tf.matmul(ones, gradient), axis=[0, 1])
+
+
+def delay_until(tensor: tf.Tensor, made: tf.Tensor) -> tf.Tensor:
+    """Return ``tensor``; what follows from it is computed no earlier than ``made``."""
+    (late,) = delay([tensor], target_now(), after=[made])
+    return late
+
+
+def has_cudnn() -> bool:
+    """Whether Keras's layers run on cuDNN under jit: not on TensorFlow."""
+    return False
+
+
+def is_inference() -> bool:
+    """Whether no gradient will be asked for: never known here, where the partition finds out."""
+    return False
 
 
 def previous_states(first: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:

@@ -19,7 +19,7 @@ from ...layers.stateless_functions import PureCall, call_recomputed, run_recompu
 from ...seams.keras.call_context import autocast_to
 from ...seams.keras.layers import layers_in
 from ...user_code import warn_user
-from ..keras_graph.call_graph import Graph, checkpoints_in, operations_of
+from ..keras_graph.call_graph import Graph, checkpoints_in, operations_of, starting_values
 from ..keras_graph.sections import Section, split_at_checkpoints
 from ..keras_graph.timestep_concat import commute_concat
 
@@ -118,7 +118,7 @@ class SectionRunner(TrainedModel):
         return remat.may_be_differentiated([*flat, *weights])
 
     def _run_sections(self, plan: SectionPlan, flat: Arrays) -> list[Any]:
-        values = dict(zip(plan.graph.inputs, flat))
+        values = starting_values(plan.graph, flat)
         if self._scan_layers:
             self._run_loops(plan, values)
             return [values[key] for key in plan.graph.outputs]

@@ -106,6 +106,17 @@ class Graph:
         return tuple(states)
 
 
+def starting_values(graph: Graph, arrays: Sequence[Any]) -> Values:
+    """Return the values that calls begin with: inputs of the graph, and implicit states."""
+    values: Values = dict(zip(graph.inputs, arrays))
+    for key in graph.initial_states:
+        batch = keras.ops.shape(arrays[0])[0]
+        states = keras.tree.flatten(key.layer.get_initial_state(batch_size=batch))
+        # Keras casts them inside of the layer.
+        values[key] = keras.ops.cast(states[key.slot], key.layer.compute_dtype)
+    return values
+
+
 def as_trained(call: Call) -> Call:
     """Return ``call`` with ``training=True``, where its operation takes it."""
     training = {"training": True} if takes_training(call.operation) else {}

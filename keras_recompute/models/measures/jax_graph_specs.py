@@ -13,7 +13,7 @@ import keras
 
 from ...liveness.jax_functions import batch_spec as shape_of
 from ...seams.keras.graph import flat_inputs
-from ..keras_graph.call_graph import Graph, Key, as_trained, keys_made
+from ..keras_graph.call_graph import Graph, Key, as_trained, keys_made, starting_values
 from .batch_specs import input_specs, sampled_specs
 
 
@@ -29,10 +29,10 @@ def value_specs(
         if sample is None
         else specs_from_sample(functional, sample, batch_size=batch_size)
     )
-    keys = keys_made(graph.calls)
+    keys = [*graph.initial_states, *keys_made(graph.calls)]
 
     def run(*arrays: jax.Array) -> list[jax.Array]:
-        values: dict[Key, Any] = dict(zip(graph.inputs, arrays))
+        values = starting_values(graph, arrays)
         # What layers change, such as seeds and statistics, stays in the scope.
         with keras.StatelessScope():
             for call in graph.calls:

@@ -12,7 +12,7 @@ import keras
 
 from ...liveness.torch_fake_runs import fake_of, fake_run
 from ...seams.keras.graph import flat_inputs
-from ..keras_graph.call_graph import Graph, Key, as_trained, keys_made
+from ..keras_graph.call_graph import Graph, Key, as_trained, keys_made, starting_values
 from .batch_specs import input_specs, sampled_specs
 
 
@@ -30,10 +30,10 @@ def value_specs(
     )
     found = dict(zip(graph.inputs, inputs))
     with fake_run(functional.variables, functional.layers):
-        values: dict[Key, Any] = dict(zip(graph.inputs, map(fake_of, inputs)))
+        values = starting_values(graph, list(map(fake_of, inputs)))
         for call in graph.calls:
             as_trained(call).run(values)
-        for key in keys_made(graph.calls):
+        for key in (*graph.initial_states, *keys_made(graph.calls)):
             dtype = keras.backend.standardize_dtype(values[key].dtype)
             found[key] = keras.KerasTensor(tuple(values[key].shape), dtype)
     return found
