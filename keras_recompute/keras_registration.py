@@ -21,7 +21,7 @@ _ANY_BACKEND = (
 )
 _REGISTER = {
     "tensorflow": (*_ANY_BACKEND, "layers.recurrent", "layers.attention"),
-    "jax": (*_ANY_BACKEND, "layers.recurrent"),
+    "jax": (*_ANY_BACKEND, "layers.recurrent", "layers.attention"),
     "torch": _ANY_BACKEND,
 }
 

@@ -51,7 +51,7 @@ FEATURES = {
     "updates_in_backward": (TENSORFLOW,),
     "LSTM": (TENSORFLOW, JAX),
     "GRU": (TENSORFLOW, JAX),
-    "MultiHeadAttention": (TENSORFLOW,),
+    "MultiHeadAttention": (TENSORFLOW, JAX),
     "compat": (TENSORFLOW,),
     "distribute": (TENSORFLOW,),
     "ipu": (TENSORFLOW,),

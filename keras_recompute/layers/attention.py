@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
 from ..seams.keras.attention import (
     CustomAttention,
     compute_attention_mask,
     has_plain_projections,
+    has_window,
     score_scale,
+    wants_flash,
 )
-from .fused_attention import attention
-from .scan import matmul_over_time
+from .backend_attention import attention, has_flash
+from .backend_scan import Tensor, matmul_over_time
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
@@ -37,13 +39,13 @@ class MultiHeadAttention(CustomAttention):
 
     def call(
         self,
-        query: tf.Tensor,
-        value: tf.Tensor,
-        key: tf.Tensor | None = None,
-        query_mask: tf.Tensor | None = None,
-        value_mask: tf.Tensor | None = None,
-        key_mask: tf.Tensor | None = None,
-        attention_mask: tf.Tensor | None = None,
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
         use_causal_mask: bool = False,
@@ -67,6 +69,7 @@ class MultiHeadAttention(CustomAttention):
         skips = (
             use_causal_mask
             and attention_mask is None
+            and not has_window(self)
             and self._fuses(training, return_attention_scores)
         )
         mask = compute_attention_mask(
@@ -81,39 +84,42 @@ class MultiHeadAttention(CustomAttention):
         out = self.output_dense(out)
         return (out, scores) if return_attention_scores else out
 
-    def _is_self_attention(self, query: tf.Tensor, value: tf.Tensor, key: tf.Tensor | None) -> bool:
+    def _is_self_attention(self, query: Tensor, value: Tensor, key: Tensor | None) -> bool:
         """Whether one product can project queries, keys and values."""
         return (
             query is value
             and (key is None or key is value)
-            and query.shape.rank == 3
+            and len(query.shape) == 3
             and query.shape[1] is not None
             and has_plain_projections(self)
             and self.quantization_mode is None
         )
 
-    def _projected_at_once(self, inputs: tf.Tensor) -> list[tf.Tensor]:
+    def _projected_at_once(self, inputs: Tensor) -> list[Tensor]:
         """Return queries, keys and values ``(batch, T, heads, size)`` from a single product."""
         # One wide product runs faster than three narrow ones.
         layers = [self.query_dense, self.key_dense, self.value_dense]
         dtype = self.compute_dtype
-        inputs = tf.cast(inputs, dtype)
-        kernels = [tf.cast(layer.kernel, dtype) for layer in layers]
-        matrices = [tf.reshape(kernel, [kernel.shape[0], -1]) for kernel in kernels]
-        product = matmul_over_time(inputs, tf.concat(matrices, axis=-1))
+        inputs = ops.cast(inputs, dtype)
+        kernels = [ops.cast(layer.kernel, dtype) for layer in layers]
+        matrices = [ops.reshape(kernel, [kernel.shape[0], -1]) for kernel in kernels]
+        product = matmul_over_time(inputs, ops.concatenate(matrices, axis=-1))
         if self.use_bias:
-            biases = [tf.reshape(tf.cast(layer.bias, dtype), [-1]) for layer in layers]
-            product += tf.concat(biases, axis=0)
-        widths, shapes = [], []
+            biases = [ops.reshape(ops.cast(layer.bias, dtype), [-1]) for layer in layers]
+            product += ops.concatenate(biases, axis=0)
+        parts, begin = [], 0
         for kernel in kernels:
             _, heads, size = kernel.shape
-            widths.append(heads * size)
-            shapes.append([-1, inputs.shape[1], heads, size])
-        return list(map(tf.reshape, tf.split(product, widths, axis=-1), shapes))
+            part = product[..., begin : begin + heads * size]
+            parts.append(ops.reshape(part, [-1, inputs.shape[1], heads, size]))
+            begin += heads * size
+        return parts
 
     def _fuses(self, training: Any, with_scores: bool) -> bool:
-        """Whether the probabilities are neither returned nor dropped out."""
-        return not with_scores and (self.dropout == 0 or training is False)
+        """Whether the probabilities are neither returned nor dropped out, and ours to compute."""
+        if with_scores or wants_flash(self) or has_flash(self.compute_dtype):
+            return False
+        return self.dropout == 0 or training is False
 
     def attend(
         self,
@@ -131,14 +137,14 @@ class MultiHeadAttention(CustomAttention):
         """
         fuses = (
             self._fuses(training, with_scores)
-            and query.shape.rank == 4
+            and len(query.shape) == 4
             and None not in (query.shape[1], key.shape[1])
         )
         if options or not fuses:
             return super().attend(query, key, value, mask, training, with_scores, **options)
         if mask is not None:
-            mask = tf.cast(mask, tf.bool)
+            mask = ops.cast(mask, "bool")
             # The axis of heads, and that of the batch, may be missing.
-            while mask.shape.rank < 4:
-                mask = tf.expand_dims(mask, -3)
+            while len(mask.shape) < 4:
+                mask = ops.expand_dims(mask, -3)
         return attention(query, key, value, mask, scale=score_scale(self)), None

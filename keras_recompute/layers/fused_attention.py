@@ -45,6 +45,11 @@ Whole = tuple[tuple[Dimension, ...], tf.DType]
 Tile = Callable[..., tuple[Tensors, Tensors]]
 
 
+def has_flash(_: str) -> bool:
+    """Whether Keras's layer runs on flash attention: not on TensorFlow."""
+    return False
+
+
 def attention(
     query: tf.Tensor,
     key: tf.Tensor,

@@ -36,7 +36,9 @@ def call_with_vjp(
         return tuple(made), traced.consts
 
     def backward(residuals: list[jax.Array], given: Sequence[jax.Array]) -> tuple[Any, ...]:
-        return tuple(jaxpr_as_fun(ClosedJaxpr(gradients[0], residuals))(*given))
+        found = jaxpr_as_fun(ClosedJaxpr(gradients[0], residuals))(*given)
+        # Those behind, such as masks, have no gradient.
+        return (*found, *[None] * (len(inputs) - len(found)))
 
     run = jax.custom_vjp(results)
     run.defvjp(forward, backward)

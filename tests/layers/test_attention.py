@@ -4,6 +4,7 @@ weights, with every gradient.
 
 from __future__ import annotations
 
+import inspect
 import keras
 import numpy as np
 import pytest
@@ -230,6 +231,13 @@ def test_self_attention_is_that_of_keras(jit, options):
 def test_arguments_of_the_layer(arguments):
     ours, plain = pair(**arguments)
     assert_same(of_itself(ours), of_itself(plain))
+
+
+def test_a_sliding_window_of_causal_attention():
+    if "sliding_window" not in inspect.signature(keras.layers.MultiHeadAttention).parameters:
+        pytest.skip("this Keras has no sliding windows")
+    ours, plain = pair(sliding_window=2)
+    assert_same(*(of_itself(layer, use_causal_mask=True) for layer in (ours, plain)))
 
 
 @JIT

@@ -11,7 +11,9 @@ from keras_recompute.seams.keras.attention import (
     CustomAttention,
     compute_attention_mask,
     has_plain_projections,
+    has_window,
     score_scale,
+    wants_flash,
 )
 
 
@@ -71,3 +73,14 @@ def test_a_gate_or_a_regularizer_of_results_is_seen():
     )
     if "use_gate" in inspect.signature(keras.layers.MultiHeadAttention).parameters:
         assert not has_plain_projections(keras.layers.MultiHeadAttention(2, 2, use_gate=True))
+
+
+def test_a_window_is_seen():
+    assert not has_window(keras.layers.MultiHeadAttention(2, 2))
+    if "sliding_window" in inspect.signature(keras.layers.MultiHeadAttention).parameters:
+        assert has_window(keras.layers.MultiHeadAttention(2, 2, sliding_window=3))
+
+
+def test_a_wish_for_flash_attention_is_seen():
+    assert not wants_flash(keras.layers.MultiHeadAttention(2, 2))
+    assert wants_flash(keras.layers.MultiHeadAttention(2, 2, flash_attention=True))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 
 class CustomAttention(keras.layers.MultiHeadAttention):
@@ -44,7 +43,7 @@ class CustomAttention(keras.layers.MultiHeadAttention):
 
 
 def compute_attention_mask(
-    layer: Any, query: tf.Tensor, value: tf.Tensor, *, mask: Any, is_causal: bool
+    layer: Any, query: Any, value: Any, *, mask: Any, is_causal: bool
 ) -> Any:
     """Return the mask that Keras's ``layer`` applies, with input masks and causality; or None."""
     return layer._compute_attention_mask(
@@ -60,3 +59,13 @@ def score_scale(layer: Any) -> float:
 def has_plain_projections(layer: Any) -> bool:
     """Whether ``layer`` has no gate and no activity regularizer. Keras before 3.14 has no gate."""
     return not getattr(layer, "_use_gate", False) and layer._activity_regularizer is None
+
+
+def has_window(layer: Any) -> bool:
+    """Whether queries of ``layer`` see only keys near by. Keras before 3.15 has no such option."""
+    return getattr(layer, "_sliding_window", None) is not None
+
+
+def wants_flash(layer: Any) -> bool:
+    """Whether ``layer`` was asked for flash attention, by its argument or for all layers."""
+    return bool(layer._flash_attention)
