@@ -5,6 +5,7 @@ weights, with every gradient.
 from __future__ import annotations
 
 import inspect
+
 import keras
 import numpy as np
 import pytest
