@@ -63,6 +63,18 @@ def flatten(nest: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
     return leaves, structure.unflatten
 
 
+def read_after(value: jax.Array, ends: Arrays) -> jax.Array:
+    """Return ``value``, which a CPU reads when those of ``ends`` are there.
+
+    Else XLA begins all sections with what does not depend on the section before, such as the
+    products of all timesteps with the kernel of a recurrent layer, and holds that for all of them.
+    """
+    ends = list(filter(is_differentiable, ends))
+    if not ends or not _drops_barriers():
+        return value
+    return jnp.where(_is_usual(ends), value, jnp.zeros_like(value))
+
+
 def unshare(_: Any) -> None:
     """Do nothing: an assignment to a variable gives it another array."""
 

@@ -114,6 +114,11 @@ def flatten(nest: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
     return keras.tree.flatten(nest), lambda new: keras.tree.pack_sequence_as(places, list(new))
 
 
+def read_after(value: torch.Tensor, _: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return ``value``: operations run in the order of the program."""
+    return value
+
+
 def unshare(variable: Any) -> None:
     """Give ``variable`` a storage of its own before it is assigned, apart from its snapshots."""
     value = backend_variable(variable)

@@ -72,6 +72,20 @@ def test_the_replay_waits_on_a_cpu_where_jax_checkpoint_saves_nothing():
     assert temporary_bytes(jax.checkpoint) > 0.9 * plain  # or the branch may go
 
 
+def test_a_section_begins_when_the_one_before_has_ended():
+    layer, state, outputs = L.LSTM(32, return_sequences=True, return_state=True), None, []
+    inputs = keras.Input((512, 64))
+    for begin in range(0, 512, 64):
+        y, *state = layer(kr.TimeSlice(begin, begin + 64)(inputs), initial_state=state)
+        outputs.append(y)
+        state = kr.RecomputationCheckpoint()(state)
+    model = kr.Model(inputs, L.Dense(1)(L.Concatenate(axis=1)(outputs)))
+    x, y = np.zeros((16, 512, 64), "float32"), np.zeros((16, 512, 1), "float32")
+    # The inputs of all four gates: 16 sequences, 512 steps, 4 x 32 numbers of 4 bytes.
+    assert 4 * MIB == 16 * 512 * 4 * 32 * 4
+    assert temporaries(model, x, y) < 4
+
+
 def test_whole_numbers_and_unused_results_pass_through():
     def section(x, count):
         return [jnp.sin(x) * count, count + 1, jnp.cos(x)]

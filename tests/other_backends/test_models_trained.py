@@ -97,10 +97,20 @@ def attention():
     return keras.Model(inputs, L.Dense(1)(L.GlobalAveragePooling1D()(x)))
 
 
+def masks_read_by_later_sections():
+    ids = keras.Input((9,), dtype="int32")
+    x = memory = L.Embedding(11, 8, mask_zero=True)(ids)
+    for _ in range(3):
+        x = L.LayerNormalization()(L.Dense(8, "tanh")(x))
+        x = L.Add()([x, L.MultiHeadAttention(2, 4)(x, memory)])
+    return keras.Model(ids, L.Dense(1)(L.LSTM(8)(x)))
+
+
 SEQUENCES = RNG.standard_normal((8, 6, 8)).astype("float32")
 CASES = {
     "dropout and batch norm": (mlp, X, Y, 3),
     "embedding, masks, LSTM": (masked_lstms, IDS, Y, 2),
+    "masks of an earlier section": (masks_read_by_later_sections, IDS, Y, 4),
     "added losses": (with_losses, X, Y, 3),
     "metrics and counters": (with_counters, X, Y, 2),
     "a model inside": (with_model_inside, X, Y, 2),

@@ -17,7 +17,7 @@ from ...keras_backend.gradient_demand import gradient_may_be_asked
 from ...layers.checkpointed_layer import CheckpointedLayer
 from ...layers.stateless_functions import PureCall, call_recomputed, run_recomputed
 from ...seams.keras.call_context import autocast_to
-from ...seams.keras.layers import layers_in
+from ...seams.keras.layers import attach_mask, layers_in, mask_of
 from ...user_code import warn_user
 from ..keras_graph.call_graph import Graph, checkpoints_in, operations_of, starting_values
 from ..keras_graph.sections import Section, split_at_checkpoints
@@ -122,12 +122,17 @@ class SectionRunner(TrainedModel):
         if self._scan_layers:
             self._run_loops(plan, values)
             return [values[key] for key in plan.graph.outputs]
+        before: Section | None = None
         for name, section in plan.named_steps:
+            function = _function_of(section, before)
+            before = section
+            inputs = [values[key] for key in section.inputs]
             if section.recomputed:
-                _run_recomputed(section, values, name)
+                outputs = run_recomputed(function, inputs, _layers_of(section), name=name)
             else:
-                for call in section.calls:
-                    call.run(values)
+                outputs = function(*inputs)
+            assert outputs is not None  # the layers of a graph have their variables
+            values.update(zip(section.outputs, outputs))
         return [values[key] for key in plan.graph.outputs]
 
     def _run_loops(self, plan: SectionPlan, values: dict[Any, Any]) -> None:
@@ -154,19 +159,17 @@ def values_of(variables: Sequence[Any]) -> list[Any]:
         return [variable.value for variable in variables]
 
 
-def _run_recomputed(section: Section, values: dict[Any, Any], name: str) -> None:
-    """Run a section that is recomputed, and add its outputs to ``values``."""
-    inputs = [values[key] for key in section.inputs]
-    outputs = run_recomputed(_function_of(section), inputs, _layers_of(section), name=name)
-    assert outputs is not None  # the layers of a graph have their variables
-    values.update(zip(section.outputs, outputs))
-
-
-def _function_of(section: Section) -> Callable[..., list[Any]]:
-    """Return the section as a function of its inputs."""
+def _function_of(section: Section, before: Section | None = None) -> Callable[..., list[Any]]:
+    """Return the section as a function of its inputs; it begins when ``before`` has ended."""
+    made = set() if before is None else set(before.outputs).intersection(section.inputs)
 
     def function(*tensors: Any) -> list[Any]:
         here = dict(zip(section.inputs, tensors))
+        ends = [here[key] for key in made]
+        for key in here.keys() - made if ends else ():
+            value = remat.read_after(here[key], ends)
+            attach_mask(value, mask_of(here[key]))
+            here[key] = value
         for call in section.calls:
             call.run(here)
         return [here[key] for key in section.outputs]
