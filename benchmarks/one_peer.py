@@ -38,9 +38,10 @@ ENOUGH_SECONDS = 10
 
 def measure(name: str, workload_name: str, checkpoints: int, steps: int) -> dict[str, object]:
     """Return the figures of one peer."""
+    workload, entry = WORKLOADS[workload_name], PEERS[name]
+    os.environ["KERAS_BACKEND"] = entry.backend  # read when Keras is imported
     from keras_recompute.liveness.process import process_memory
 
-    workload, entry = WORKLOADS[workload_name], PEERS[name]
     build = importlib.import_module(f"peers.{entry.module}").build
     build(name, WORKLOADS[workload.tiny], checkpoints and 1).step()
     peer = build(name, workload, checkpoints)

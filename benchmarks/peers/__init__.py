@@ -45,7 +45,7 @@ class Entry:
     tables.
 
     ``main`` peers run in every round and are in the project's table and the plots; others run once.
-    ``kinds`` are the kinds of workload that it takes part in, if not all.
+    ``kinds`` are the kinds of workload that it takes part in, if not all. ``backend`` is Keras's.
     """
 
     module: str
@@ -55,6 +55,7 @@ class Entry:
     recomputes: bool = True  # takes part with checkpoints
     main: bool = True
     kinds: tuple[str, ...] = ()
+    backend: str = "tensorflow"  # of Keras
 
 
 PEERS = {
@@ -79,6 +80,9 @@ PEERS = {
     "ours": Entry("ours", ("tensorflow",), "keras_recompute"),
     "ours-without-jit": Entry(
         "ours", ("tensorflow",), "keras_recompute, without jit", kinds=CONVOLVE
+    ),
+    "ours-on-jax": Entry(
+        "ours_on_jax", ("jax",), "keras_recompute on JAX", main=False, backend="jax"
     ),
     "ours-planned": Entry(
         "planned", ("tensorflow",), "keras_recompute, planned", plain=False, main=False

@@ -29,8 +29,14 @@ from .jax_networks import convolved, normalised
 
 def build(name: str, workload: Workload, checkpoints: int) -> Peer:
     """Return the peer, its step to be compiled when it is first taken."""
-    compiled = training_step(name, workload, checkpoints)
-    state, x, y = (jax.tree.map(jnp.asarray, arrays) for arrays in arguments(workload))
+    return trained(
+        training_step(name, workload, checkpoints),
+        *(jax.tree.map(jnp.asarray, arrays) for arrays in arguments(workload)),
+    )
+
+
+def trained(compiled, state, x, y) -> Peer:
+    """Return the peer that takes the step ``compiled`` from ``state`` on."""
 
     def run() -> tuple[float, float]:
         nonlocal state
@@ -68,7 +74,13 @@ def arguments(workload: Workload):
 
 def training_step(name: str, workload: Workload, checkpoints: int):
     """Return the step, which gives new weights, the loss and the norm of the gradients."""
-    loss = _loss(name, workload, checkpoints)
+    return sgd_step(_loss(name, workload, checkpoints))
+
+
+def sgd_step(loss):
+    """Return the step that lowers ``loss``, a function of weights, inputs and targets."""
+    # On a GPU, all peers compute in float32.
+    jax.config.update("jax_default_matmul_precision", "float32")
 
     def step(parameters, x, y):
         value, gradients = jax.value_and_grad(loss)(parameters, x, y)
