@@ -1,6 +1,6 @@
-"""Command line ``keras-recompute``: inspect memory reports, and run scripts written for IPUs.
+"""Command line ``keras-recompute``: reports on memory, and whether a model fits a device.
 
-The same as ``python3 -m keras_recompute``.
+It also runs scripts written for IPUs. The same as ``python3 -m keras_recompute``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import sys
 from typing import Sequence
 
 PROGRAM = "keras-recompute"
-RUN = """
+MORE = """
+    keras-recompute fits MODEL --device h100 --batch 8    whether a model trains there
     keras-recompute run SCRIPT [ARGS...]    run a script written for Graphcore's Keras"""
 
 
@@ -20,6 +21,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from .ipu.__main__ import main as run
 
         return run(given[1:], program=f"{PROGRAM} run")
+    if given[:1] == ["fits"]:
+        from .fits.command import main as fits
+
+        return fits(given[1:], program=f"{PROGRAM} fits")
     if given == ["--version"]:
         from . import __version__
 
@@ -27,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     from .report.commands import main as look
 
-    return look(given, program=PROGRAM, more=RUN)
+    return look(given, program=PROGRAM, more=MORE)
 
 
 if __name__ == "__main__":

@@ -89,6 +89,17 @@ MAY_IMPORT = {
         "startup_lines",
         "liveness",
     },
+    "fits": {
+        "errors",
+        "sizes",
+        "command_line",
+        "seams",
+        "planning",
+        "keras_backend",
+        "models",
+        "liveness",
+        "report",
+    },
     "distribute": {"errors", "cluster_tasks", "seams"},
     "compat": {"engine", "layers"},
 }

@@ -27,7 +27,7 @@ from .categories import INPUT, WEIGHT
 from .compiled_program import CompiledProgram, TracedFunction, batch_of
 from .device_compilers import Device, compile_for
 from .jax_shardings import share_bytes
-from .jax_training_step import training_step
+from .jax_training_step import TrainingStep, training_step
 from .keras_step import DATA_NAMES, is_model, layer_names
 from .local_device import LOCAL
 from .parameters import Parameter, mark_fed
@@ -39,7 +39,7 @@ _STATISTICS = ("temp", "argument", "output", "alias", "generated_code")
 
 
 def trace_function(
-    fn: Callable[..., Any],
+    fn: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     *,
@@ -47,7 +47,10 @@ def trace_function(
     layers_of: Any,
     target: Device | None,
 ) -> TracedFunction:
-    """Trace ``fn``, or the training step of a model, for ``target``; arguments as ``profile``'s."""
+    """Trace ``fn`` for ``target``; arguments as ``profile``'s.
+
+    ``fn`` may be a model, whose training step it is then, or a ``TrainingStep``.
+    """
     is_local = target is None or target.name == LOCAL
     if target is not None and is_local and keras.distribution.distribution() is not None:
         raise UnsupportedError(
@@ -56,13 +59,13 @@ def trace_function(
         )
     described: list[Parameter] = []
     if is_model(fn):
-        data = jax.tree.map(batch_spec, batch_of(args, kwargs))
         layers_of = fn if layers_of is None else layers_of
-        step = training_step(fn, data)
-        fn, args, kwargs = step.function, (step.state, step.data), {}
-        described = list(step.parameters)
+        fn = training_step(fn, jax.tree.map(batch_spec, batch_of(args, kwargs)))
+    if isinstance(fn, TrainingStep):
+        described = list(fn.parameters)
         # The batch is not part of the model's memory.
-        input_feed = DATA_NAMES[: len(data)] if input_feed is None else input_feed
+        input_feed = DATA_NAMES[: len(fn.data)] if input_feed is None else input_feed
+        fn, args, kwargs = fn.function, (fn.state, fn.data), {}
     # An unused argument would be left out of the program, and its description with it.
     function = fn if hasattr(fn, "trace") else jax.jit(fn, keep_unused=True)
     args, kwargs = jax.tree.map(_spec, (args, kwargs))

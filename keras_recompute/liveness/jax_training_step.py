@@ -48,11 +48,16 @@ def training_step(model: Any, data: tuple[Any, ...]) -> TrainingStep:
     with as_abstract_as(model):
         build_for_fit(model, data)
     variables = variables_trained(model, built_optimizer(model))
-    state = specs_of(variables)
+    return step_on(variables, data, model.train_step)
+
+
+def step_on(variables: State, data: tuple[Any, ...], function: Callable[..., Any]) -> TrainingStep:
+    """Return ``function(state, data)`` as a step on ``variables`` and batches like ``data``."""
 
     def train_step(state: State, data: tuple[Any, ...]) -> Any:
-        return model.train_step(state, data)
+        return function(state, data)
 
+    state = _specs_of(variables)
     kept = chain(*variables[:3])
     parameters = describe_variables([(v.path, share_bytes(variable_spec(v))) for v in kept])
     for variable in variables[3]:
@@ -64,10 +69,10 @@ def training_step(model: Any, data: tuple[Any, ...]) -> TrainingStep:
         for number, leaf in enumerate(leaves):
             called = name if len(leaves) == 1 else f"{name}[{number}]"
             parameters.append(Parameter(called, INPUT, size_bytes=share_bytes(leaf)))
-    return TrainingStep(jitted_as_fit(train_step, state), state, data, tuple(parameters))
+    return TrainingStep(_jitted_as_fit(train_step, state), state, data, tuple(parameters))
 
 
-def jitted_as_fit(step: Callable[..., Any], state: State) -> Callable[..., Any]:
+def _jitted_as_fit(step: Callable[..., Any], state: State) -> Callable[..., Any]:
     """Return ``step`` jitted as ``fit`` does it: the new state overwrites the old one in place."""
     # As fit does, lest XLA divides the new state in another way than the old one.
     shardings = shardings_of(state)
@@ -85,6 +90,6 @@ def variables_trained(model: Any, optimizer: Any) -> State:
     )
 
 
-def specs_of(state: State) -> State:
+def _specs_of(state: State) -> State:
     """Return types and shapes of the variables of a state."""
     return tuple(list(map(variable_spec, part)) for part in state)

@@ -93,7 +93,7 @@ def profile(
 
 
 def compile_program(
-    fn: Callable[..., Any],
+    fn: Any,
     *args: Any,
     input_feed: Sequence[int | str] | None = None,
     layers_of: Any = None,
@@ -114,7 +114,7 @@ def compile_program(
 
 
 def _traced(
-    fn: Callable[..., Any],
+    fn: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     input_feed: Sequence[int | str] | None,

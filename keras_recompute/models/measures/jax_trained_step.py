@@ -17,8 +17,7 @@ import keras
 
 from ...liveness import Program, compile_program
 from ...liveness.jax_functions import batch_spec as shape_of
-from ...liveness.jax_shardings import divided_batch
-from ...liveness.jax_training_step import State, jitted_as_fit, specs_of, variables_trained
+from ...liveness.jax_training_step import State, step_on, variables_trained
 from ...seams.keras.layers import takes_training
 from .step_defaults import StepParts, reason_of_optimizer
 
@@ -35,13 +34,10 @@ class TrainedStep(StepParts):
         self, candidate: keras.Model, *, device: str | None = None, layers_of: Any = None
     ) -> Program:
         """Return the record of the step that trains ``candidate``, which has the same weights."""
-        data = divided_batch(jax.tree.map(shape_of, (self.inputs, *self.targets)))
-        state = specs_of(variables_trained(self.model, self.optimizer))
+        data = jax.tree.map(shape_of, (self.inputs, *self.targets))
+        variables = variables_trained(self.model, self.optimizer)
         compiled = compile_program(
-            jitted_as_fit(self._of(candidate), state),
-            state,
-            data,
-            input_feed=["data"],
+            step_on(variables, data, self._of(candidate)),
             layers_of=candidate if layers_of is None else layers_of,
             device=device,
         )
@@ -113,11 +109,12 @@ def _stateless_call_of(candidate: keras.Model, model: keras.Model) -> Callable[.
         orders.append([number_of[id(v)] for v in getattr(candidate, kind)])
     trainable, others = orders
     training = {"training": True} if takes_training(candidate) else {}
+    stateless_call = candidate.stateless_call  # before it is replaced, where it is the model itself
 
     def call(weights: Arrays, state: Arrays, *args: Any, **kwargs: Any) -> Any:
         its_weights = [weights[number] for number in trainable]
         its_state = [state[number] for number in others]
-        results = candidate.stateless_call(its_weights, its_state, *args, **{**kwargs, **training})
+        results = stateless_call(its_weights, its_state, *args, **{**kwargs, **training})
         new = list(state)
         for number, value in zip(others, results[1]):
             new[number] = value

@@ -1,0 +1,204 @@
+"""Say whether a model trains on a device that is not here, and with how many checkpoints.
+
+    PROGRAM MODEL --device h100 --batch 8 --length 2048 --dtype mixed_bfloat16
+    PROGRAM llama.py:build --device a100-80 --batch 1 --length 8192 --lora 8
+    PROGRAM Llama3Backbone:config.json --device v5e --devices 8 --batch 8 --length 2048
+
+MODEL is a .keras file, a function that returns a model (module:function or file.py:function), the
+JSON of a model's configuration, or a class of KerasHub with one (Class:config.json). Its weights
+are never allocated: the whole training step, with the update, is compiled by the device's own
+compiler, which takes a minute or so per program. What was compiled before is not compiled again.
+A backbone of KerasHub that reads text is trained to predict tokens. A model without a loss is
+trained by the squares of its outputs.
+Exit code: 0 it fits, 1 it does not, 2 for a wrong argument or a compiler that failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from ..command_line import Parser, path_to, whole_number
+from ..errors import InvalidArgumentError, RecomputeError
+from ..keras_backend import JAX, current_backend, require
+from ..liveness import Program
+from ..liveness.categories import ACTIVATION, CHECKPOINT, GRADIENT, INPUT, OPTIMISER, WEIGHT
+from ..liveness.local_device import device_named
+from ..report import category_rows, write_report
+from ..report.output import print_error
+from ..report.tables import add_row, print_table, table
+from ..sizes import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from ..models.plans.plan_search import MemoryPlan
+    from .answer import Answer
+    from .largest import Largest
+
+FITS, DOES_NOT_FIT, FAILED, INTERRUPTED = 0, 1, 2, 130
+_OTHER, _GAPS = "other", "gaps between buffers"
+_KINDS = {
+    WEIGHT: "weights",
+    OPTIMISER: "optimizer",
+    GRADIENT: "gradients",
+    ACTIVATION: "activations",
+    CHECKPOINT: "activations",
+    INPUT: "batch",
+}
+_HELD = (*dict.fromkeys(_KINDS.values()), _OTHER, _GAPS)
+_NAMES = ("adamw", "adam", "sgd", "adafactor", "lion")
+
+
+def main(
+    argv: Sequence[str] | None = None, *, console: Console | None = None, program: str = "fits"
+) -> int:
+    """Answer one question and return the exit code; errors are one line on standard error."""
+    try:
+        arguments = _parser(program).parse_args(argv)
+        return _answer(arguments, console or Console())
+    except SystemExit as done:  # --help
+        return done.code if isinstance(done.code, int) else FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (RecomputeError, OSError, MemoryError) as error:
+        print_error(f"{program}: {' '.join(str(error).split())}")
+        return FAILED
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    text = (__doc__ or "").replace("PROGRAM", program)
+    parser = Parser(program, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("model", metavar="MODEL")
+    add("--device", required=True, metavar="NAME", help="such as h100, v5e; local is this machine")
+    add("--batch", type=whole_number(1), required=True, metavar="N", help="of all devices")
+    add("--length", type=whole_number(1), metavar="N", help="of sequences that have none")
+    add("--dtype", metavar="POLICY", help="such as mixed_bfloat16 (default: Keras's own)")
+    add("--optimizer", choices=_NAMES, help="(default: the model's own, else adamw)")
+    add("--lora", type=whole_number(1), metavar="RANK", help="train adapters of this rank alone")
+    add(
+        "--devices",
+        type=_mesh,
+        default=(1, 1),
+        metavar="N",
+        help="how many divide the batch; with NxM, M divide the weights",
+    )
+    add("--memory", metavar="SIZE", help="of it that may be used (default: all), such as 72GiB")
+    add("--no-search", action="store_true", help="leave out the largest batch and length")
+    add("--report", type=path_to("folder"), metavar="DIR", help="write the report and its page")
+    return parser
+
+
+def _mesh(text: str) -> tuple[int, int]:
+    first, _, second = text.partition("x")
+    count = whole_number(1, 4096)
+    return count(first), count(second) if second else 1
+
+
+def _answer(arguments: argparse.Namespace, console: Console) -> int:
+    _prepare_jax(*arguments.devices)
+    device = device_named(arguments.device)
+    budget = device.memory_bytes if arguments.memory is None else parse_bytes(arguments.memory)
+    # Keras is imported for JAX here.
+    from .answer import Question, Size
+    from .model_sources import build
+
+    made = build(
+        arguments.model,
+        dtype=arguments.dtype,
+        lora=arguments.lora,
+        optimizer=arguments.optimizer,
+        devices=arguments.devices,
+    )
+    size = Size(arguments.batch, arguments.length)
+    question = Question(made.model, size, device=device, budget_bytes=budget)
+    answer = question.answer()
+    title = f"{made.model.name}, {made.model.count_params():,} weights"
+    _print(answer, title, made.step, device.title, console)
+    if not arguments.no_search:
+        _print_largest("batch", question.largest_batch(), console)
+        _print_largest("length", question.largest_length(), console)
+    if arguments.report is not None and answer.planned is not None:
+        written = write_report(answer.planned, arguments.report, title=title, page=True)
+        console.print(f"\nwritten: {', '.join(map(str, written))}", highlight=False)
+    return FITS if answer.fits else DOES_NOT_FIT
+
+
+def _prepare_jax(batch_parts: int, weight_parts: int) -> None:
+    """Have Keras run on JAX, with as many devices as there are parts, none of them a GPU here."""
+    if "keras" in sys.modules and current_backend() != JAX:
+        raise InvalidArgumentError(
+            f"models without values need Keras on JAX, and it runs on {current_backend()} already"
+        )
+    os.environ["KERAS_BACKEND"] = JAX
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    if batch_parts * weight_parts > 1:
+        count = f"--xla_force_host_platform_device_count={batch_parts * weight_parts}"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {count}"
+    require("liveness.abstract")
+
+
+def _print(answer: Answer, title: str, step: str, device: str, console: Console) -> None:
+    size = answer.size
+    length = "" if size.length is None else f" of {size.length:,}"
+    batch = f"{title}. {step}, batch {size.batch:,}{length}"
+    budget = format_bytes(answer.budget_bytes)
+    console.print(f"{batch}, on {device} with {budget}", highlight=False, soft_wrap=True)
+    steps = {"plain": answer.plain}
+    if _line_of(answer.plan):
+        steps["with checkpoints"] = answer.planned
+    rows = table(console, ["", *steps], right=range(1, 3))
+    held = [_held(program) if program else {} for program in steps.values()]
+    for name in _HELD:
+        add_row(rows, name, *(format_bytes(each[name]) if each else "" for each in held))
+    needs = answer.plain_bytes, answer.planned_bytes
+    add_row(rows, "a run needs", *map(format_bytes, needs[: len(steps)]))
+    print_table(console, "Alive at the peak, on each device", rows)
+    console.print(f"\n{_verdict(answer)}", highlight=False, soft_wrap=True)
+
+
+def _held(program: Program) -> dict[str, int]:
+    """Return what makes the bytes that a run needs."""
+    found = dict.fromkeys(_HELD, 0)
+    for category, count in category_rows(program):
+        found[_KINDS.get(category, _OTHER)] += count
+    found[_KINDS[INPUT]] += program.input_feed_bytes
+    found[_GAPS] = program.fragmentation_bytes or 0
+    return found
+
+
+def _verdict(answer: Answer) -> str:
+    needed, budget = answer.planned_bytes, answer.budget_bytes
+    if not answer.fits:
+        return (
+            f"No: with the leanest checkpoints a step needs {format_bytes(needed)}, "
+            f"{format_bytes(needed - budget)} more than there is"
+        )
+    where = _line_of(answer.plan)
+    if not where:
+        return f"Yes, without checkpoints: {format_bytes(budget - needed)} are left"
+    return f"Yes, with {where}: {format_bytes(budget - needed)} are left"
+
+
+def _line_of(plan: MemoryPlan) -> str:
+    """Return what a plan recomputes, as the line of code that does it; empty for no checkpoints."""
+    if plan.layers:
+        return f"kr.checkpointed(model, layers={list(plan.layers)})"
+    if plan.checkpoints:
+        return f"kr.checkpointed(model, at={list(plan.checkpoints)})"
+    return ""
+
+
+def _print_largest(what: str, found: Largest | None, console: Console) -> None:
+    if found is None:
+        return
+    beyond = ""
+    if found.exceeds is not None:
+        beyond = f"; {found.exceeds:,} needs {format_bytes(found.exceeds_bytes)}"
+    largest = "none" if found.fits is None else f"{found.fits:,}"
+    said = f"Largest {what}, with the leanest checkpoints: {largest}{beyond}"
+    console.print(said, highlight=False, soft_wrap=True)
