@@ -35,6 +35,8 @@ FAULTS = (
         "'NoneType' object has no attribute 'graph'"
     ),  # an assertion, vectorised: its turns are made into an operation of None
     "Required handle data not set",  # what a branch hands to its gradient, vectorised
+    # A bounded loop in a vectorized_map has no second derivative.
+    "Error extracting cond and body functions",
 )
 
 # Errors of TensorFlow's that only checkpointed programs meet, see docs/limits.md: a part of the
