@@ -1,0 +1,90 @@
+"""The training steps of one model of the zoo on JAX: plain Keras, ``keras.RematScope`` and ours.
+
+Each step is the one that ``fit`` compiles, with Adam and the mean square of all outputs. It is
+compiled for this CPU, where it runs three times, and for devices that are not here. For these the
+batch is 16 times as large: on a TPU small activations stay on the chip and need no memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+from zoo_models import build
+from zoo_steps import PLANNED, Batch, batch_of, half_plan, leanest_plan, place, tried
+
+import keras_recompute as kr
+from keras_recompute.liveness import profile
+from keras_recompute.liveness.jax_training_step import training_step, variables_trained
+
+UPDATES = 3
+TIMES = 16  # the batch of devices over that of the CPU
+
+
+def measure(name: str, devices: list[str]) -> dict[str, Any]:
+    """Return the row of one model: what each way to train it takes, or why it fails."""
+    plain, inputs = build(name)
+    batch = batch_of(plain, inputs)
+    plain.compile("adam", "mse")
+    ways: dict[str, Callable[[], keras.Model]] = {
+        "plain": lambda: plain,
+        "remat": lambda: in_remat_scope(name),
+        "every": lambda: kr.checkpointed(plain, **place(plain, name)),
+        "leanest": lambda: leanest_plan(plain, name, batch),
+    }
+    row = {}
+    for way, make in ways.items():
+        row[way] = tried(lambda make=make: figures(make(), batch, devices))
+    if name in PLANNED:
+        row["half"] = tried(lambda: half_plan(plain, batch))
+    return row
+
+
+def in_remat_scope(name: str) -> keras.Model:
+    """Return the model of that name, whose layers are all recomputed by Keras itself."""
+    with keras.RematScope(mode="full"):
+        return build(name)[0]
+
+
+def figures(model: keras.Model, batch: Batch, devices: list[str]) -> dict[str, Any]:
+    """Return losses, temporaries and seconds of the steps that train ``model``."""
+    model.compile("adam", "mse")
+    losses, seconds, temporaries = trained(model, batch)
+    sizes = {"cpu": temporaries}
+    large = jax.tree.map(repeated, batch)
+    for device in devices:
+        record = tried(lambda device=device: profile(model, *large, device=device))
+        if isinstance(record, dict):
+            sizes[device] = record["error"]
+        else:
+            sizes[device] = record.compiler_totals["stated_temp_bytes"]
+    return {"losses": losses, "first": seconds, "temporaries": sizes}
+
+
+def repeated(part: Any) -> jax.ShapeDtypeStruct:
+    """Return type and shape of a part of the batch of devices."""
+    return jax.ShapeDtypeStruct((TIMES * part.shape[0], *part.shape[1:]), part.dtype)
+
+
+def trained(model: keras.Model, batch: Batch) -> tuple[list[float], float, int]:
+    """Return the losses of some steps, the seconds of the first, and its temporary bytes.
+
+    The seconds hold those to trace and compile. The variables of ``model`` stay as they are.
+    """
+    step = training_step(model, batch)
+    variables = variables_trained(model, model.optimizer)
+    # A step overwrites the state it is given.
+    state = jax.tree.map(lambda variable: jnp.array(variable.value), variables)
+    data = jax.tree.map(jnp.asarray, batch)
+    start = time.perf_counter()
+    compiled = step.function.lower(step.state, step.data).compile()
+    losses, first = [], 0.0
+    for _ in range(UPDATES):
+        logs, state = compiled(state, data)
+        losses.append(float(logs["loss"]))
+        first = first or time.perf_counter() - start
+    return losses, first, compiled.memory_analysis().temp_size_in_bytes

@@ -1,0 +1,85 @@
+"""The zoo on JAX and PyTorch: its page, its order, and that it goes on where it stopped."""
+
+import json
+
+import zoo_backends
+from zoo_backends_page import MODELS, page
+
+MIB = 2**20
+
+
+def on_jax(temporaries, *, losses=(1.0, 0.5)):
+    return {"losses": list(losses), "first": 2.0, "temporaries": temporaries}
+
+
+def on_torch(share, *, differences=(0.0, 0.0), seconds=1.0):
+    held = {"saved": 8 * share * MIB, "peak": 10 * share * MIB, "others": 9 * share * MIB}
+    return {"differences": differences, "sgd": held, "adam": held, "seconds": seconds}
+
+
+FAILS = {"error": "Unable to build. Please build it"}
+JAX = {
+    "MobileNet": {
+        "plain": on_jax({"cpu": 8 * MIB, "h100": 80 * MIB}),
+        "remat": FAILS,
+        "every": on_jax({"cpu": 4 * MIB, "h100": 60 * MIB}, losses=(1.0, 0.505)),
+        "leanest": on_jax({"cpu": 2 * MIB, "h100": "the compiler refused"}),
+        "half": {"refused": True, "holds": True, "budget": 0.625, "peak": 0.5},
+    },
+    "VGG16": {"error": "ended with -9"},
+}
+TORCH = {
+    "MobileNet": {
+        "plain": on_torch(4),
+        "remat": on_torch(1, differences=(0.0, 0.25), seconds=2.0),
+        "hand": {"error": "not a chain"},
+        "every": on_torch(3, seconds=1.25),
+    }
+}
+
+
+def test_the_page_has_every_figure_and_says_what_misses_a_bar():
+    text = page({b: {"processor": "a CPU", "rows": r} for b, r in (("jax", JAX), ("torch", TORCH))})
+    assert (
+        "| MobileNet | fails, 0 / 1e-02, 0 / 0 | 8.0, fails, 4.0, 2.0 | 80.0, fails, 60.0, fails | "
+        "not compiled | 2.0, fails, 2.0, 2.0 |\n"
+    ) in text
+    assert "| MobileNet | 0.62, the floor of a refusal | 0.50 | yes |" in text
+    assert (
+        "| MobileNet | 0 / 2e-01, 0 / 0 | 32.0, 8.0, 24.0 | 36.0, 9.0, 27.0 | 40.0, 10.0, 30.0 | "
+        "40.0, 30.0 | 2.00, 1.25 |\n"
+    ) in text
+    # 60 / 80, and the plan failed there
+    assert "* `every=`, H100: 0.75 in the median, 0.75 at most; above 0.6: MobileNet 0.75\n" in text
+    assert "leanest plan, H100" not in text
+    assert "RematScope fails on 1: of MobileNet: “Unable to build”." in text
+    assert "* peak with SGD, ours: 0.75 in the median, 0.75 at most; above 0.5" in text
+    assert "* seconds, ours: 1.25 in the median, 1.25 at most\n" in text
+    assert "* equal to the bit, RematScope: 0 of 1\n" in text
+    assert "VGG16" not in text
+
+
+def test_every_model_of_the_zoo_runs_once():
+    names = zoo_backends.in_order()
+    assert len(names) == len(set(names)) == MODELS
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setattr(zoo_backends, "RESULTS", tmp_path)
+    monkeypatch.setattr(zoo_backends, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(zoo_backends, "in_order", lambda: ["VGG16", "MobileNet"])
+    ran = []
+
+    def run_alone(name, devices):
+        ran.append((name, devices))
+        return JAX[name]
+
+    monkeypatch.setattr(zoo_backends, "run_alone", run_alone)
+    monkeypatch.setattr(zoo_backends, "page", lambda found: json.dumps(found["jax"]["rows"]))
+    assert zoo_backends.main(["--only", "MobileNet"]) == 0
+    assert zoo_backends.main(["--devices", "h100"]) == 0
+    assert ran == [("MobileNet", "h100,v5e"), ("VGG16", "h100")]
+    assert zoo_backends.main([]) == 0  # what failed is tried again
+    assert ran[2:] == [("VGG16", "h100,v5e")]
+    assert json.loads((tmp_path / "page.md").read_text()).keys() == JAX.keys()
