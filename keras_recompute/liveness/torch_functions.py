@@ -155,7 +155,8 @@ def _record_step(
     )
     variables = [*kept, *metrics]
     mode = fake_mode()
-    recording = StorageRecording(current_scopes, mode)
+    # Of the microbatches of an update the last one is recorded, which changes the weights.
+    recording = StorageRecording(current_scopes, mode, taken=optimizer.name)
     with mode:
         values = [mode.from_tensor(backend_variable(variable)) for variable in variables]
         for value in values:

@@ -57,13 +57,17 @@ class StorageRecording(TorchDispatchMode):
         op_names: The operations in order.
         storages: What they made, in order.
         read: Tensors with values that the program was given; ``mode`` makes fake ones of them.
+
+    Branches in the scope ``taken`` are taken, whatever the values would be.
     """
 
     supports_higher_order_operators = True
 
-    def __init__(self, scopes: Callable[[], str], mode: Any = None) -> None:
+    def __init__(
+        self, scopes: Callable[[], str], mode: Any = None, *, taken: str | None = None
+    ) -> None:
         super().__init__()
-        self._mode = mode
+        self._mode, self._taken = mode, taken
         self.op_names: list[str] = []
         self.storages: list[Storage] = []
         self.read: dict[int, GivenTensor] = {}
@@ -87,7 +91,7 @@ class StorageRecording(TorchDispatchMode):
         try:
             results = operation(*args, **kwargs)
         except UnknownValueError:
-            results = _any_value(operation, args)
+            results = _any_value(operation, args, self._taken in self._scopes().split("/"))
         self.op_names.append(op_name)
         # Keras's functions for nested structures leave circles behind, which hold activations. In a
         # run the collector frees them at times of its own.
@@ -154,9 +158,14 @@ def _without_scopes(path: str) -> str:
     return "/".join(part for part in path.split("/") if not part.startswith("recomputation."))
 
 
-def _any_value(operation: Any, args: Any) -> Any:
-    """Return a number in place of one that a program on fake tensors asks for."""
+def _any_value(operation: Any, args: Any, is_taken: bool) -> Any:
+    """Return a number in place of one that a program on fake tensors asks for.
+
+    With ``is_taken`` branches are taken; otherwise UnsupportedError is raised for them.
+    """
     tensor: Any = args[0] if args else None
+    if is_taken and reads_number(operation) and tensor.dtype is torch.bool:
+        return True
     if not reads_number(operation) or tensor.dtype is torch.bool:
         raise UnsupportedError(
             f"the program branches on the value of a tensor, by {operation}, which has none in a "

@@ -256,6 +256,23 @@ def test_a_branch_on_a_value_is_refused():
         kr.liveness.profile(lambda x: x if x.sum() > 0 else -x, torch.empty(4, device="meta"))
 
 
+@pytest.mark.parametrize("options", [{"gradient_accumulation_steps": 4}, {"use_ema": True}])
+def test_the_update_of_several_microbatches_is_recorded(options):
+    model = model_of(L.Dense(64))
+    x, y = batch_for(model)
+    programs = []
+    for given in ({}, options):
+        model.compile(keras.optimizers.Adam(**given), "mse")
+        programs.append(kr.liveness.profile(model, x, y))
+    plain, accumulated = programs
+    # A sum, or a mean, for each of the weights.
+    more = 4 * model.count_params()
+    assert accumulated.always_live_bytes == plain.always_live_bytes + more
+    assert len(accumulated.steps) > len(plain.steps)
+    assert accumulated.steps[-1].phase == "update"
+    assert int(model.optimizer.iterations) == 0
+
+
 def test_a_model_that_is_not_compiled():
     with pytest.raises(InvalidArgumentError, match="is not compiled"):
         kr.liveness.profile(deep(), np.ones((4, 32)), np.ones((4, 1)))
