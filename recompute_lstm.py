@@ -15,16 +15,9 @@ Runs on stock TensorFlow (target xla), and beside the Poplar SDK on an IPU (ipu)
 (ipu-model).
 """
 
-from keras_recompute.planning import section_lengths
 from lstm_example.data import SYMBOLS
 from lstm_example.run import exit_process, run
-
-
-def sections_of(steps, checkpoints):
-    """Return (begin, end) of each section, equal lengths side by side, to share a program."""
-    lengths = sorted(section_lengths(steps, checkpoints + 1), reverse=True)
-    ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
-    return list(zip([0, *ends], ends))
+from lstm_example.sequence_plans import sections_of
 
 
 def build_model(tf, options, checkpoints):

@@ -20,9 +20,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import recompute_lstm  # noqa: E402
 from keras_recompute.sizes import format_bytes  # noqa: E402
 from lstm_example.arguments import parse_arguments  # noqa: E402
-from lstm_example.graphcore_runtime import load_runtime  # noqa: E402
+from lstm_example.backend_models import load_builder  # noqa: E402
 from lstm_example.memory_check import predicted_bytes  # noqa: E402
-from lstm_example.model_builder import ModelBuilder  # noqa: E402
 from lstm_example.progress import Progress  # noqa: E402
 from lstm_example.run_record import RunRecord  # noqa: E402
 from lstm_example.sequence_plans import SequencePlan, named_plans, plans_for  # noqa: E402
@@ -67,8 +66,7 @@ def options_of(*arguments):
 
 def compiled(options, plan):
     """Return the bytes of ``plan`` as predicted and as compiled."""
-    builder = ModelBuilder(
-        load_runtime(options.target),
+    builder = load_builder(
         RunRecord(WorkerShare(options)),
         recompute_lstm.build_model,
         Progress(quiet=True).say,

@@ -5,7 +5,8 @@ It uses the package as other programs do, and is not installed with it:
     arguments, argument_checks       the command line
     run, stop_signals                from a command line to an exit code, however the run ends
     training_run, plan_sweep         a run of one plan, and of several
-    graphcore_runtime, model_builder TensorFlow with Graphcore's API, and models compiled with it
+    model_builder, backend_models    models of plans, and their compiled programs:
+    graphcore_models, keras_models   by Graphcore's API on TensorFlow, and by Keras alone elsewhere
     training, callbacks, divergence  training, and what is done after each update
     execution_memory, poplar_report  what is measured
     run_record                       what is known of a run so far

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import argparse
 
-from keras_recompute.errors import InvalidArgumentError, TargetError
+from keras_recompute.errors import InvalidArgumentError, TargetError, UnsupportedError
 from keras_recompute.ipu import has_sdk
-from keras_recompute.keras_backend import TENSORFLOW, current_backend
+from keras_recompute.keras_backend import TENSORFLOW, current_backend, require
 from keras_recompute.liveness.device_compilers import find_device
 
 AUTO = "auto"
@@ -92,13 +92,17 @@ def check_plan(arguments: argparse.Namespace) -> None:
 
 
 def choose_target(wanted: str) -> str:
-    """Return the target to run on. Raises TargetError if TensorFlow does not support it."""
+    """Return the target to run on: on other backends than TensorFlow's, the backend.
+
+    Raises TargetError if the backend does not support ``wanted``, and UnsupportedError if it is not
+    installed.
+    """
+    require("Model")
     backend = current_backend()
     if backend != TENSORFLOW:
-        raise TargetError(
-            f"Keras's backend is {backend!r}, and this script runs on TensorFlow's only: set "
-            "KERAS_BACKEND=tensorflow"
-        )
+        if wanted == "auto":
+            return backend
+        require_option(f"--target {wanted}", "ipu")
     # The SDK replaces this Python's TensorFlow, so one environment has one of them.
     is_there = has_sdk()
     if wanted == "auto":
@@ -114,6 +118,14 @@ def choose_target(wanted: str) -> str:
             "enable the SDK and use its Python environment, or --target xla"
         )
     return wanted
+
+
+def require_option(option: str, feature: str) -> None:
+    """Raise UnsupportedError if Keras's backend lacks ``feature``, which ``option`` needs."""
+    try:
+        require(feature)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{option}: {error}") from None
 
 
 def check_saving(arguments: argparse.Namespace) -> None:

@@ -32,6 +32,7 @@ from .argument_checks import (
     check_saving,
     check_workers,
     choose_target,
+    require_option,
 )
 
 MICROBATCHES_PER_EPOCH = {"text": 40, "constant": 4}  # constant: the published 64 samples
@@ -200,6 +201,11 @@ class Options:
         return self.data == "text"
 
     @property
+    def is_for_ipu(self) -> bool:
+        """Whether an IPU or its simulator runs it, and the Poplar SDK compiles it."""
+        return self.target.startswith("ipu")
+
+    @property
     def updates(self) -> int:
         """The number of updates of the optimiser."""
         return self.epochs * self.steps_per_epoch // self.gradient_accumulation
@@ -255,6 +261,13 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
     arguments.wait_seconds = arguments.wait_seconds or WAIT_SECONDS
     arguments.heartbeat_seconds = arguments.heartbeat_seconds or HEARTBEAT_SECONDS
     arguments.distribute = bool(arguments.distribute)
+    for option, given, feature in (
+        ("--workers", arguments.workers, "distribute"),
+        ("--distribute", arguments.distribute, "distribute"),
+        ("--levels", (arguments.levels or 1) > 1, "Model.recomputation_levels"),
+    ):
+        if given:
+            require_option(option, feature)
     for option, given in (
         ("--workers", arguments.workers),
         ("--distribute", arguments.distribute),
@@ -268,7 +281,7 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
         ("--log", arguments.log),
         ("--compile-only", arguments.compile_only),
     ):
-        if given and arguments.target != "xla":
+        if given and arguments.target.startswith("ipu"):
             raise InvalidArgumentError(
                 f"{option}: only --target xla supports it, and this is {arguments.target}; leave "
                 "it out"

@@ -1,53 +1,85 @@
-"""Keras callbacks of the example's training: each does one thing at the end of an update.
+"""Keras callbacks of the example's training. To Keras each update of the optimizer is an epoch.
 
-Imported once TensorFlow is loaded. Runs on Python 3.8 beside the Poplar SDK.
+Imported once Keras is loaded. Runs on Python 3.8 beside the Poplar SDK.
 
-None of Keras's own callbacks does the same. TerminateOnNaN sees the running mean of the loss, and
-not the gradient's norm. BackupAndRestore keeps one backup, and ModelCheckpoint writes the model of
-sections; neither knows a position in the data, figures or digests. TensorBoard writes the running
-mean too, and ProgbarLogger and CSVLogger begin again with each epoch or write once in it.
+So Keras's own means, validation and numbers of epochs are those of updates. None of its callbacks
+does what these do. TerminateOnNaN does not see the gradient's norm. BackupAndRestore keeps one
+backup, and ModelCheckpoint writes the model of sections; neither knows figures or digests.
+TensorBoard needs TensorFlow, and CSVLogger writes no loss of an update that is saved.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from typing import Any, Callable
+from typing import Any
 
-import tensorflow as tf
-
+from keras_recompute.keras_backend import keras_of_layers
 from keras_recompute.liveness.process import resident_bytes
 
-from .data import Text, validation_dataset
 from .divergence import require_finite
 from .event_log import Log
+from .execution_memory import measure_execution
+from .model_builder import ModelBuilder
+from .progress import Progress
 from .run_record import RunRecord
 from .run_report import bits_per_byte
 from .saves import Save, write_save
 
-_VALIDATED = 8  # microbatches of the text that is held back, at least
+_LONG_SECONDS = 10  # from which a microbatch has a line of its own
+Callback: Any = keras_of_layers().callbacks.Callback
 
 
-class UpdateRecorder(tf.keras.callbacks.Callback):
+class UpdateRecorder(Callback):
     """Records the figures of each update, shows them, and ends a training that diverged."""
 
-    def __init__(self, record: RunRecord, show: Callable[[int, dict[str, Any]], None]) -> None:
+    def __init__(
+        self, record: RunRecord, builder: ModelBuilder, progress: Progress, log: Log | None
+    ) -> None:
         super().__init__()
-        self._record, self._show = record, show
+        self._record, self._builder, self._progress, self._log = record, builder, progress, log
+        self._seconds, self._measured = 0.0, contextlib.ExitStack()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         del batch, logs
+        # The stand-in measures its program alone, without the stacking of microbatches.
+        if not hasattr(self.model, "around_execution"):
+            self._measured.enter_context(measure_execution(self._record))
         self._began = time.perf_counter()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        del batch  # of the epoch, while updates are counted from the first run on
-        record, elapsed = self._record, time.perf_counter() - self._began
-        # The stand-in records losses; Graphcore's API has running means only.
-        of_model = getattr(self.model, "training_record", None)
-        loss = of_model.losses[-1] if of_model else float(logs["loss"])
-        norm = of_model.gradient_norms[-1] if of_model else None
-        record.add_update(loss=loss, norm=norm, elapsed_seconds=elapsed)
-        self._show(record.updates, _figures_of_last_update(record))
-        require_finite(record.updates, record.options, loss=loss, norm=norm)
+        del logs
+        seconds = time.perf_counter() - self._began
+        self._seconds += seconds
+        self._measured.close()
+        each = self._record.options.gradient_accumulation
+        if seconds > _LONG_SECONDS and batch + 1 < each:
+            update = self._record.updates + 1
+            self._progress.say(f"microbatch {batch + 1}/{each} of update {update}: {seconds:.0f} s")
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        del epoch
+        record, logs = self._record, logs or {}
+        options = record.options
+        loss, norm = self._builder.last_update(logs)
+        record.add_update(loss=loss, norm=norm, elapsed_seconds=self._seconds)
+        self._seconds, done = 0.0, record.updates
+        figures = _figures_of_last_update(record)
+        self._progress.update(done, options.updates, figures)
+        self._write(figures)
+        require_finite(done, options, loss=loss, norm=norm)
+        if "val_loss" not in logs:
+            return
+        loss = float(logs["val_loss"])
+        require_finite(done, options, validation_loss=loss)
+        record.add_validation(loss)
+        bits = bits_per_byte(loss)
+        self._progress.say(f"validation after update {done}: {bits:.3f} bits per byte")
+        self._write({"validation_loss": loss, "validation_bits_per_byte": bits})
+
+    def _write(self, figures: dict[str, Any]) -> None:
+        if self._log is not None:
+            self._log.add(self._record.updates, figures)
 
 
 def _figures_of_last_update(record: RunRecord) -> dict[str, Any]:
@@ -62,40 +94,7 @@ def _figures_of_last_update(record: RunRecord) -> dict[str, Any]:
     }
 
 
-class Validation(tf.keras.callbacks.Callback):
-    """Computes the loss of the held-back text after each epoch and after the last update."""
-
-    def __init__(
-        self, record: RunRecord, text: Text, say: Callable[[str], None], log: Log | None
-    ) -> None:
-        super().__init__()
-        self._record, self._text, self._say, self._log = record, text, say, log
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        del batch, logs
-        record, options = self._record, self._record.options
-        if not record.is_due(options.steps_per_epoch // options.gradient_accumulation):
-            return
-        steps = -(-_VALIDATED // options.gradient_accumulation) * options.gradient_accumulation
-        data = validation_dataset(tf, options, self._text)
-        found = self.model.evaluate(data, steps=steps, verbose=0, return_dict=True)
-        loss = float(found["loss"])
-        require_finite(record.updates, options, validation_loss=loss)
-        record.validation.append(
-            {
-                "update": record.updates,
-                "loss": loss,
-                "trained_seconds": record.trained_seconds,
-            }
-        )
-        bits = bits_per_byte(loss)
-        self._say(f"validation after update {record.updates}: {bits:.3f} bits per byte")
-        if self._log:
-            figures = {"validation_loss": loss, "validation_bits_per_byte": bits}
-            self._log.add(record.updates, figures)
-
-
-class Saving(tf.keras.callbacks.Callback):
+class Saving(Callback):
     """Saves network, optimiser and figures after the updates at which that is due.
 
     ``settings`` are the options that a resumed run must share. Raises SaveError.
@@ -109,10 +108,10 @@ class Saving(tf.keras.callbacks.Callback):
         # Made outside of the strategy's scope, in which models become pipelines.
         self._network = plain_network(record.options)
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         from .network import store
 
-        del batch, logs
+        del epoch, logs
         record, options = self._record, self._record.options
         if not record.is_due(options.save_every):
             return

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Iterable, Iterator
+from typing import Any, Callable, Iterable, Iterator
 
 from keras_recompute.atomic_files import refuse_pipes_and_devices
 from keras_recompute.errors import InvalidArgumentError, RecomputeError
+from keras_recompute.keras_backend import TENSORFLOW, current_backend
 
 from .arguments import LARGEST_SEED, Options
 
@@ -102,56 +104,59 @@ def _text_of_file(name: str, path: Path) -> Text:
 
 
 def data_bytes(options: Options) -> int:
-    """Return the least memory of a run's data: one microbatch, and the feed of one update."""
+    """Return the least memory of a run's data: one microbatch, and the feed of one program."""
     feed = feed_bytes(options, options.batch_size)
     # What is compiled alone is given a feed of zeros.
-    return feed if options.compile_only else feed // options.gradient_accumulation + feed
+    return feed if options.compile_only else feed // microbatches_fed(options) + feed
 
 
 def feed_bytes(options: Options, batch_size: int) -> int:
-    """Return the bytes of the feed of one update: inputs and targets of its microbatches."""
+    """Return the bytes that a program is fed: inputs and targets of its microbatches."""
     per_step = 2 * _BYTES if options.is_text else (options.features + 1) * _BYTES
-    return batch_size * options.seq_len * per_step * options.gradient_accumulation
+    return batch_size * options.seq_len * per_step * microbatches_fed(options)
 
 
-def element_spec(tf: Any, options: Options) -> Any:
-    """Return the shapes and types of one microbatch of ``make_dataset``."""
+def microbatches_fed(options: Options) -> int:
+    """Return the microbatches of one program: of an update, or one where Keras alone trains."""
+    return options.gradient_accumulation if current_backend() == TENSORFLOW else 1
+
+
+def batch_spec(options: Options, spec: Callable[[tuple[int, ...], str], Any]) -> tuple[Any, Any]:
+    """Return ``spec`` of shape and type of the inputs and the targets of one microbatch."""
     shape = options.batch_size, options.seq_len
     if options.is_text:
-        return tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.int32)
-    return tf.TensorSpec((*shape, options.features), tf.float32), tf.TensorSpec(
-        (*shape, 1), tf.float32
-    )
+        return spec(shape, "int32"), spec(shape, "int32")
+    return spec((*shape, options.features), "float32"), spec((*shape, 1), "float32")
 
 
-def make_dataset(tf: Any, options: Options, text: Text | None, *, first: int = 0) -> Any:
-    """Return an endless dataset of microbatches, (inputs, targets), from number ``first`` on.
+def microbatches(
+    options: Options, text: Text | None, *, first: int = 0
+) -> Iterator[tuple[Any, Any]]:
+    """Yield microbatches without end, (inputs, targets), from number ``first`` on.
 
     Each is drawn at random from the training part of the text. Their order depends on the seed
     alone.
     """
     import numpy as np
 
-    if options.data == "constant":
-        # The same microbatch is repeated: batching would copy it each time.
-        shape = options.batch_size, options.seq_len
-        microbatch = (
-            np.ones((*shape, options.features), np.float32),
-            np.full((*shape, 1), 0.2, np.float32),
-        )
-        return tf.data.Dataset.from_tensors(microbatch).repeat()
-    assert text is not None  # find_text has been asked for it
-    return _random_windows(
-        tf, options, text, range(learnt_bytes(text, options)), options.seed, first
-    )
+    if text is None:
+        inputs, targets = batch_spec(options, np.empty)
+        inputs.fill(1.0)
+        targets.fill(0.2)
+        return itertools.repeat((inputs, targets))
+    part = range(learnt_bytes(text, options))
+    return _random_windows(options, text, part, options.seed, first)
 
 
-def validation_dataset(tf: Any, options: Options, text: Text) -> Any:
-    """Return microbatches of the held-back part of the text, always the same, endlessly."""
+def validation_batches(options: Options, text: Text, count: int) -> tuple[Any, Any]:
+    """Return ``count`` microbatches of the held-back part of the text, always the same, as one."""
+    import numpy as np
+
     seed = (options.seed + 1) % (LARGEST_SEED + 1)
-    return _random_windows(
-        tf, options, text, range(learnt_bytes(text, options), text.length), seed, 0
-    )
+    part = range(learnt_bytes(text, options), text.length)
+    windows = _random_windows(options, text, part, seed)
+    inputs, targets = zip(*itertools.islice(windows, count))
+    return np.concatenate(inputs), np.concatenate(targets)
 
 
 def learnt_bytes(text: Text, options: Options) -> int:
@@ -160,23 +165,17 @@ def learnt_bytes(text: Text, options: Options) -> int:
 
 
 def _random_windows(
-    tf: Any, options: Options, text: Text, part: range, seed: int, first: int
-) -> Any:
+    options: Options, text: Text, part: range, seed: int, first: int = 0
+) -> Iterator[tuple[Any, Any]]:
     import numpy as np
 
-    def microbatches() -> Iterator[tuple[Any, Any]]:
-        random, number = np.random.RandomState(seed), 0
-        while True:
-            begins = random.randint(
-                part.start, part.stop - options.seq_len, size=options.batch_size
-            )
-            # Skipped microbatches are drawn too, so that a resumed run sees the same data.
-            if number >= first:
-                stretches = text.stretches(begins.tolist(), options.seq_len + 1)
-                windows = np.stack(
-                    [np.frombuffer(stretch, np.uint8) for stretch in stretches]
-                ).astype(np.int32)
-                yield windows[:, :-1], windows[:, 1:]
-            number += 1
-
-    return tf.data.Dataset.from_generator(microbatches, output_signature=element_spec(tf, options))
+    random, last = np.random.RandomState(seed), part.stop - options.seq_len
+    for number in itertools.count():
+        begins = random.randint(part.start, last, size=options.batch_size).tolist()
+        # Skipped microbatches are drawn too, so that a resumed run sees the same data.
+        if number < first:
+            continue
+        found = list(text.stretches(begins, options.seq_len + 1))
+        windows = np.frombuffer(b"".join(found), np.uint8).astype(np.int32)
+        windows = windows.reshape(options.batch_size, -1)
+        yield windows[:, :-1], windows[:, 1:]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import struct
 import tempfile
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Iterator
@@ -20,13 +23,6 @@ def check_log(folder: Path) -> None:
             "--log: TensorBoard, which writes it, is not installed: pip install tensorboard"
         )
     try:
-        # Before TensorFlow is loaded, which would fail with a traceback.
-        str(folder).encode()
-    except UnicodeEncodeError:
-        raise InvalidArgumentError(
-            f"--log {folder}: TensorFlow can only write to names in UTF-8; choose another one"
-        ) from None
-    try:
         check_atomic_write(folder / "events")
     except OSError as error:
         raise InvalidArgumentError(
@@ -41,42 +37,59 @@ class LogError(RecomputeError):
 class Log:
     """A folder of TensorBoard events; a resumed run adds to it."""
 
-    def __init__(self, tf: Any, folder: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         """Create the folder and its first file. Raises LogError if they cannot be written."""
-        self._tf, self._folder = tf, folder
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._event, self._summary, self._writer = (
+            event_pb2.Event,
+            summary_pb2.Summary,
+            RecordWriter,
+        )
+        # By this name TensorBoard recognises it.
+        self._path = folder / f"events.out.tfevents.{time.time():.6f}.{os.getpid()}"
         with self._failures_named():
-            self._writer = tf.summary.create_file_writer(str(folder))
+            folder.mkdir(parents=True, exist_ok=True)
+            self._write(file_version="brain.Event:2")
 
     def add(self, done: int, figures: dict[str, Any]) -> None:
         """Add the known figures after ``done`` updates. Raises LogError."""
-        with self._failures_named():
-            with self._writer.as_default(step=done):
-                for name, value in figures.items():
-                    if value is not None:
-                        self._tf.summary.scalar(name, value)
-            # Flushed for each update, so that a full disk is noticed here.
-            self._writer.flush()
+        known = [(name, value) for name, value in figures.items() if value is not None]
+        value_of = self._summary.Value
+        self._add(done, [value_of(tag=name, simple_value=value) for name, value in known])
 
     def add_program(self, done: int, program: Program) -> None:
         """Add the memory of ``program`` as a scalar and an image. Raises LogError."""
         from keras_recompute.report import liveness_figure
 
         with self._failures_named(), tempfile.TemporaryDirectory() as folder:
-            liveness_figure(program, Path(folder) / "liveness.png")
-            png = (Path(folder) / "liveness.png").read_bytes()
-            with self._writer.as_default(step=done):
-                image = self._tf.io.decode_png(png, channels=3)
-                self._tf.summary.image("memory over program steps", image[None])
-                self._tf.summary.scalar("peak_bytes", program.peak_bytes)
-            self._writer.flush()
+            path = Path(folder) / "liveness.png"
+            liveness_figure(program, path)
+            png = path.read_bytes()
+        width, height = struct.unpack(">II", png[16:24])  # of the PNG's header
+        image = self._summary.Image(
+            width=width, height=height, colorspace=3, encoded_image_string=png
+        )
+        self._add(done, [self._summary.Value(tag="memory over program steps", image=image)])
+        self.add(done, {"peak_bytes": program.peak_bytes})
+
+    def _add(self, done: int, values: list[Any]) -> None:
+        with self._failures_named():
+            self._write(step=done, summary=self._summary(value=values))
+
+    def _write(self, **contents: Any) -> None:
+        event = self._event(wall_time=time.time(), **contents)
+        # Closed after each update, so that a full disk is noticed here.
+        with self._path.open("ab") as file:
+            self._writer(file).write(event.SerializeToString())
 
     @contextlib.contextmanager
     def _failures_named(self) -> Iterator[None]:
-        """Raise LogError for failures to write, which TensorFlow calls exhausted resources."""
+        """Raise LogError for failures to write."""
         try:
             yield
-        except (OSError, self._tf.errors.OpError) as error:
-            reason = getattr(error, "strerror", None) or str(error).partition("; ")[2] or str(error)
-            # TensorFlow's message has lines such as "FILE; No space left on device".
-            first = reason.strip().splitlines()[0]
-            raise LogError(f"--log {self._folder}: it cannot be written ({first:.200})") from error
+        except OSError as error:
+            raise LogError(
+                f"--log {self._path.parent}: it cannot be written ({error.strerror})"
+            ) from error

@@ -20,6 +20,8 @@ from .arguments import Options
 from .data import SYMBOLS, data_bytes, feed_bytes
 from .sequence_plans import SequencePlan, named_plans
 
+# In errors of JAX, and of PyTorch on a CPU and on a GPU.
+_NO_MEMORY = "RESOURCE_EXHAUSTED", "DefaultCPUAllocator: can't allocate", "CUDA out of memory"
 _OTHER_RESOURCES = [
     getattr(errno, name)
     for name in ("ENOSPC", "EDQUOT", "EMFILE", "ENFILE")
@@ -29,7 +31,7 @@ _OTHER_RESOURCES = [
 
 def check_memory(options: Options) -> None:
     """Raise InvalidArgumentError if the run is predicted to need more memory than there is."""
-    if options.target == "xla":  # else the step is in the memory of the IPU
+    if not options.is_for_ipu:  # else the step is in the memory of the IPU
         # The data first, since the prediction takes long for a huge sequence.
         check_fits(0, options)
         check_fits(predicted_step_bytes(options) * (options.workers or 1), options)
@@ -62,8 +64,8 @@ def describe_shortage(options: Options) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether ``error`` is an out-of-memory error of Python, NumPy or TensorFlow."""
-    if isinstance(error, MemoryError):
+    """Return whether ``error`` is an out-of-memory error of Python, NumPy or a backend."""
+    if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
         return True
     # Without loading TensorFlow: its errors exist only once it is loaded.
     tf = sys.modules.get("tensorflow")

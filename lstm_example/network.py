@@ -5,6 +5,7 @@ It has the weights of the trained network in the same order, and none of its sec
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -39,23 +40,35 @@ def store(model: Any, network: Any, folder: Path) -> None:
     # The trained model has the same weights, spread over its sections.
     network.set_weights(model.get_weights())
     network.save(folder / MODEL)
-    np.savez(folder / OPTIMIZER, *[np.asarray(variable) for variable in model.optimizer.variables])
+    np.savez(folder / OPTIMIZER, *_state_arrays(model.optimizer))
 
 
 def restore(model: Any, save: Save) -> None:
     """Restore ``model`` and its optimiser to the state in ``save``."""
-    import numpy as np
-
-    weights = _load_network(save, "--resume").get_weights()
+    optimizer = model.optimizer
+    weights, state = _load_network(save, "--resume").get_weights(), _load_arrays(save)
     # Keras creates the optimiser's variables in the first step; restoring needs them now.
-    model.optimizer.build(model.trainable_variables)
+    optimizer.build(model.trainable_variables)
     _require_same_shapes(save, MODEL, weights, model.get_weights())
-    variables = model.optimizer.variables
-    state = _load_arrays(save)
-    _require_same_shapes(save, OPTIMIZER, state, [np.asarray(variable) for variable in variables])
+    _require_same_shapes(save, OPTIMIZER, state, _state_arrays(optimizer))
     model.set_weights(weights)
-    for variable, array in zip(variables, state):
+    state[0] *= getattr(optimizer, "gradient_accumulation_steps", None) or 1
+    for variable, array in zip(_state_variables(optimizer), state):
         variable.assign(array)
+
+
+def _state_variables(optimizer: Any) -> list[Any]:
+    """Return the variables that an update leaves to the next one, the same on all backends."""
+    of_one_update = re.compile("gradient_accumulator|gradient_norm")
+    return [v for v in optimizer.variables if not of_one_update.search(v.path)]
+
+
+def _state_arrays(optimizer: Any) -> list[Any]:
+    import keras
+
+    # The first one counts updates, where Keras's own may count microbatches.
+    state = [optimizer.iterations, *_state_variables(optimizer)[1:]]
+    return list(map(keras.ops.convert_to_numpy, state))
 
 
 def _load_arrays(save: Save) -> list[Any]:
@@ -81,7 +94,9 @@ def _require_same_shapes(save: Save, file: str, found: list[Any], wanted: list[A
             f"{len(wanted)}; start a new run"
         )
     for number, (array, other) in enumerate(zip(found, wanted)):
-        if (array.shape, array.dtype) != (other.shape, other.dtype):
+        # Backends count in whole numbers of different sizes.
+        is_count = array.dtype.kind == other.dtype.kind == "i"
+        if array.shape != other.shape or not (is_count or array.dtype == other.dtype):
             raise InvalidArgumentError(
                 f"--resume {save.path}: array {number} of {file} is "
                 f"{array.dtype}{list(array.shape)}, and this run has "
@@ -97,8 +112,8 @@ def sample_bytes(
     Each byte is drawn with the probability that the network gives it, with logits divided by
     ``temperature``. At temperature 0 the most likely byte is taken.
     """
+    import keras
     import numpy as np
-    import tensorflow as tf
 
     layers = _load_network(save, "--load").layers
     # A save of constant numbers has no embedding.
@@ -109,19 +124,15 @@ def sample_bytes(
         )
     embedding, recurrent, last = layers
 
-    @tf.function(autograph=False)
-    def step(symbol: Any, states: Any) -> Any:
-        output, states = recurrent.cell(embedding(symbol), states)
-        return last(output)[0], states
-
-    random, states = np.random.RandomState(seed), recurrent.cell.get_initial_state(batch_size=1)
-    states = list(states) if isinstance(states, (list, tuple)) else [states]
+    random, states = np.random.RandomState(seed), recurrent.get_initial_state(batch_size=1)
     # The prompt is run through too, to bring the state up to it.
     symbols = list(prompt)
     for number in range(len(prompt) + length - 1):
-        logits, states = step(tf.constant([symbols[number]]), states)
+        inputs = embedding(keras.ops.convert_to_tensor([symbols[number]]))
+        output, states = recurrent.cell(inputs, list(map(keras.ops.stop_gradient, states)))
         if number >= len(prompt) - 1:
-            symbols.append(_draw_byte(logits.numpy().astype(np.float64), temperature, random))
+            logits = keras.ops.convert_to_numpy(last(output)[0]).astype(np.float64)
+            symbols.append(_draw_byte(logits, temperature, random))
             yield symbols[-1]
 
 

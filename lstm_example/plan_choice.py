@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Callable
 
 from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.keras_backend import TENSORFLOW, current_backend
 from keras_recompute.planning import BudgetTooSmallError
 from keras_recompute.planning.compile_search import cheapest_within_budget
 from keras_recompute.sizes import format_bytes
@@ -14,7 +15,8 @@ from .arguments import Options
 from .memory_check import predicted_bytes
 from .sequence_plans import SequencePlan, plans_for
 
-PREDICTION_ERROR = 0.1  # the share of a peak by which the formula may be wrong
+# The share of a peak by which the formula may be wrong. It is of TensorFlow's kr.LSTM and kr.GRU.
+PREDICTION_ERROR = 0.1
 
 
 @dataclass
@@ -42,7 +44,7 @@ class Choice:
                 predicted_bytes=self.predicted.__getitem__,
                 needed_bytes=needed_bytes,
                 known=self.compiled,
-                prediction_error=PREDICTION_ERROR,
+                prediction_error=PREDICTION_ERROR if current_backend() == TENSORFLOW else None,
             )
         except BudgetTooSmallError as error:
             self.smallest_budget_bytes = smallest = error.smallest_budget_bytes

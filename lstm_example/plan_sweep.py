@@ -11,8 +11,8 @@ from keras_recompute.report.output import print_error
 from keras_recompute.sizes import format_bytes
 
 from .arguments import Options
+from .backend_models import load_builder
 from .data import Text
-from .graphcore_runtime import load_runtime
 from .largest_batch import largest_within_budget
 from .memory_check import predicted_bytes
 from .model_builder import BuildModel, ModelBuilder
@@ -38,12 +38,10 @@ class Sweep:
 
     def train(self, text: Text | None) -> None:
         """Compile each plan, run it unless told not to, and find the largest batch that fits."""
-        tf = load_runtime(self.options.target)
-        self.versions.update(tensorflow=tf.__version__, keras=tf.keras.__version__)
         for plan in named_plans(self.options):
             for warning in plan.warnings(self.options.seq_len):
                 print_error(f"warning: {warning}")
-            row = self._row(tf, plan, text)
+            row = self._row(plan, text)
             self.rows.append(row)
             if not self.options.quiet:
                 timed = "" if row.step_seconds is None else f", {row.step_seconds:.3g} s per step"
@@ -53,10 +51,10 @@ class Sweep:
                     flush=True,
                 )
 
-    def _row(self, tf: Any, plan: SequencePlan, text: Text | None) -> SweepRow:
+    def _row(self, plan: SequencePlan, text: Text | None) -> SweepRow:
         # A record of its own, so that no plan inherits the state of another.
         record = RunRecord(WorkerShare(self.options))
-        builder = self._builder(tf, record)
+        builder = self._builder(record)
         peak, needed = peak_and_needed_bytes(self.options, partial(builder.compile, plan))
         if not self.options.compile_only:
             fit(builder, record, text, self.progress)
@@ -70,18 +68,20 @@ class Sweep:
             peak_bytes=peak,
             needed_bytes=needed,
             step_seconds=record.step_seconds,
-            largest_batch=self._largest_batch(tf, plan),
+            largest_batch=self._largest_batch(plan),
         )
 
-    def _builder(self, tf: Any, record: RunRecord) -> ModelBuilder:
-        return ModelBuilder(tf, record, self._build_model, self.progress.say)
+    def _builder(self, record: RunRecord) -> ModelBuilder:
+        builder = load_builder(record, self._build_model, self.progress.say)
+        self.versions.update(record.versions)
+        return builder
 
-    def _largest_batch(self, tf: Any, plan: SequencePlan) -> int:
+    def _largest_batch(self, plan: SequencePlan) -> int:
         """Return the largest batch of ``plan`` that fits, proven by compiling it and one more."""
 
         def needed_bytes(batch_size: int) -> int:
             options = replace(self.options, batch_size=batch_size)
-            builder = self._builder(tf, RunRecord(WorkerShare(options)))
+            builder = self._builder(RunRecord(WorkerShare(options)))
             return bytes_needed(self.options, partial(builder.compile, plan))
 
         return largest_within_budget(

@@ -27,7 +27,9 @@ def capacity_of(options: Options) -> tuple[int, str]:
 def needed_bytes(program: Program, options: Options) -> int:
     """Return the bytes that ``program`` needs on its device, fed data included."""
     fed = program.input_feed_bytes if options.device else 0
-    return program.always_live_bytes + (program.allocated_temporary_bytes or 0) + fed
+    if program.allocated_temporary_bytes is None:  # nothing is reserved ahead on PyTorch
+        return program.peak_bytes + fed
+    return program.always_live_bytes + program.allocated_temporary_bytes + fed
 
 
 def peak_and_needed_bytes(options: Options, compile_plan: Callable[[], Program]) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.keras_backend import TITLES
 
 from .arguments import Options
 from .data import Text
@@ -53,11 +54,10 @@ def find_save_to_resume(options: Options, text: Text | None) -> Save | None:
         raise InvalidArgumentError(
             f"--resume: there is no save in {options.save}; leave it out to start a new run"
         )
-    missing = sorted({"tensorflow", "keras"} - save.state["versions"].keys())
-    if missing:
+    if "keras" not in save.state["versions"] or _backend_of(save.state["versions"]) is None:
         raise InvalidArgumentError(
-            f"--resume: {save.path} lacks the version of {missing[0]} that wrote it; start a new "
-            "run"
+            f"--resume: {save.path} lacks the versions of Keras and of the backend that wrote it; "
+            "start a new run"
         )
     for name, now in resume_settings(options, text).items():
         then = save.state["settings"].get(name)
@@ -75,10 +75,29 @@ def find_save_to_resume(options: Options, text: Text | None) -> Save | None:
 
 
 def check_versions(save: Save, versions: dict[str, str]) -> None:
-    """Raise InvalidArgumentError if other versions than these wrote ``save``."""
+    """Raise InvalidArgumentError if another Keras or backend than this one wrote ``save``.
+
+    That may be another backend altogether, but not another version of the same.
+    """
     for name, then in save.state["versions"].items():
-        if name != "python" and versions.get(name) != then:
+        now = versions.get(name)
+        is_of_another = name in TITLES and now is None
+        if name != "python" and now != then and not is_of_another:
             raise InvalidArgumentError(
                 f"--resume: {save.path} was written with {name} {then!s:.80}, and this is "
-                f"{versions.get(name)}; install {name} {then!s:.80}"
+                f"{now}; install {name} {then!s:.80}"
             )
+
+
+def describe_resumption(save: Save, versions: dict[str, str]) -> str:
+    """Return as text from where a run goes on, and how near to an undisturbed run."""
+    before, now = _backend_of(save.state["versions"]), _backend_of(versions)
+    said = f"going on from {save.path}"
+    if before == now:
+        return said
+    return f"{said}, written on {before}: on {now} losses are the same to about 1e-4"
+
+
+def _backend_of(versions: dict[str, str]) -> str | None:
+    """Return the name of the backend among ``versions``, as it is written."""
+    return next((title for name, title in TITLES.items() if name in versions), None)

@@ -14,7 +14,14 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Callable, ContextManager, NoReturn, Sequence
 
-from keras_recompute.errors import DeviceError, InvalidArgumentError, RecomputeError, TargetError
+from keras_recompute.errors import (
+    DeviceError,
+    InvalidArgumentError,
+    RecomputeError,
+    TargetError,
+    UnsupportedError,
+)
+from keras_recompute.keras_backend import TORCH, current_backend
 from keras_recompute.liveness.device_compilers import find_device, require_compiler
 from keras_recompute.report.output import Output, print_error, watch_output
 
@@ -126,7 +133,8 @@ def _check_and_find_text(options: Options) -> Text | None:
         if options.log:
             check_log(options.log)
     check_memory(options)
-    if options.device:
+    # PyTorch's programs are recorded, and no compiler is asked.
+    if options.device and current_backend() != TORCH:
         try:
             require_compiler(find_device(options.device))
         except DeviceError as error:
@@ -168,7 +176,7 @@ def _exit_code(error: BaseException, task: TrainingRun | Sweep | None) -> int:
     if isinstance(error, KeyboardInterrupt):
         return SIGNALLED + getattr(error, "number", int(signal.SIGINT))
     is_refused = isinstance(error, InvalidArgumentError) or (
-        task is None and isinstance(error, TargetError)
+        task is None and isinstance(error, (TargetError, UnsupportedError))
     )
     return IMPOSSIBLE if is_refused else FAILED
 

@@ -85,6 +85,11 @@ class RunRecord:
         elif self.gradient_norms is not None:
             self.gradient_norms.append(norm)
 
+    def add_validation(self, loss: float) -> None:
+        """Add the loss of the held-back text after the last update."""
+        figures = {"update": self.updates, "loss": loss, "trained_seconds": self.trained_seconds}
+        self.validation.append(figures)
+
     def is_due(self, every: int) -> bool:
         """Whether what is due every ``every`` updates, and after the last one, is due now."""
         return self.updates % every == 0 or self.updates == self.options.updates

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 
 from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.keras_backend import TENSORFLOW, current_backend
 from keras_recompute.report.output import Output
 from keras_recompute.startup_lines import load_tensorflow
 
@@ -33,7 +34,8 @@ def generate(options: Options, output: Output) -> None:
         raise InvalidArgumentError(
             f"--load {save.path}: it was trained on {data} data, not on text"
         )
-    load_tensorflow()
+    if current_backend() == TENSORFLOW:
+        load_tensorflow()
     from .network import sample_bytes
 
     decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a letter may be several bytes

@@ -5,9 +5,11 @@ Runs on Python 3.8 beside the Poplar SDK.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import dataclass
 
+from keras_recompute.keras_backend import FEATURES, current_backend
 from keras_recompute.planning import section_lengths
 from keras_recompute.planning.nested_sections import equal_groups
 
@@ -74,6 +76,13 @@ class SequencePlan:
         return found
 
 
+def sections_of(steps: int, checkpoints: int) -> list[tuple[int, int]]:
+    """Return (begin, end) of each section, equal lengths side by side, to share a program."""
+    lengths = sorted(section_lengths(steps, checkpoints + 1), reverse=True)
+    ends = list(itertools.accumulate(lengths))
+    return list(zip([0, *ends], ends))
+
+
 def named_plans(options: Options) -> list[SequencePlan]:
     """Return the plans that the command line names: one, those of a sweep, or none."""
     if options.sweep is not None:
@@ -103,7 +112,8 @@ def plans_for(steps: int, *, levels: int | None = None) -> list[SequencePlan]:
         if not any(power <= divisor < 2 * power for divisor in divisors):
             numbers.add(power)
     found = [] if levels and levels > 1 else [SequencePlan(0, recompute=False)]
-    for level in [levels] if levels else range(1, MOST_LEVELS + 1):
+    nests = current_backend() in FEATURES["Model.recomputation_levels"]
+    for level in [levels] if levels else range(1, (MOST_LEVELS if nests else 1) + 1):
         for number in sorted(numbers):
             plan = SequencePlan(number - 1, level)
             if _can_be_grouped(plan, steps):

@@ -5,18 +5,18 @@ Runs on Python 3.8 beside the Poplar SDK.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-from .data import Text, make_dataset
+from .data import Text, microbatches, validation_batches
 from .event_log import Log
-from .execution_memory import measure_execution
 from .memory_check import check_fits
 from .model_builder import ModelBuilder
 from .program_needs import needed_bytes
 from .progress import Progress
-from .resumption import resume_settings
+from .resumption import describe_resumption, resume_settings
 from .run_record import RunRecord
+
+_VALIDATED = 8  # microbatches of the text that is held back, at least
 
 
 def fit(builder: ModelBuilder, record: RunRecord, text: Text | None, progress: Progress) -> None:
@@ -24,60 +24,65 @@ def fit(builder: ModelBuilder, record: RunRecord, text: Text | None, progress: P
 
     Raises InvalidArgumentError if this machine lacks the memory.
     """
-    import tensorflow as tf
-
     model, options, share, done = builder.model, record.options, record.share, record.updates
     if record.program:
         check_fits(needed_bytes(record.program, options), options)
-    epochs, steps = options.epochs, options.steps_per_epoch
     if record.resumed:
         from .network import restore
 
         restore(model, record.resumed)
-        progress.say(f"going on from {record.resumed.path}")
-        epochs, steps = 1, (options.updates - done) * options.gradient_accumulation
-    model.around_execution = partial(measure_execution, record)
-    callbacks = _callbacks(record, text, progress)
+        progress.say(describe_resumption(record.resumed, record.versions))
+    callbacks = _callbacks(builder, record, text, progress)
     first = done * share.requested.gradient_accumulation
-    data = share.data(make_dataset(tf, share.requested, text, first=first))
+    data = share.data(microbatches(share.requested, text, first=first))
     progress.begin(options.updates, done=done)
     try:
-        with builder.strategy.scope():
+        with builder.scope():
             model.fit(
-                data,
-                epochs=epochs,
-                steps_per_epoch=steps,
+                builder.data(data),
+                # Each update is an epoch to Keras, which then has its mean loss.
+                initial_epoch=done,
+                epochs=options.updates,
+                steps_per_epoch=options.gradient_accumulation,
                 shuffle=False,
                 verbose=0,
                 callbacks=callbacks,
+                **_validation(record, text),
             )
-    except tf.errors.OpError as error:
+    except Exception:
         if text and text.failures:
-            raise text.failures[0] from error
+            raise text.failures[0] from None
         raise
     finally:
         progress.stop()
 
 
-def _callbacks(record: RunRecord, text: Text | None, progress: Progress) -> list[Any]:
-    """Return what is done after each update, in this order."""
-    import tensorflow as tf
+def _validation(record: RunRecord, text: Text | None) -> dict[str, Any]:
+    """Return the options of ``fit`` for ``--validation``."""
+    options = record.options
+    if not options.validation or text is None:
+        return {}
+    per_update = options.gradient_accumulation
+    count = -(-_VALIDATED // per_update) * per_update
+    return {
+        "validation_data": validation_batches(options, text, count),
+        "validation_batch_size": options.batch_size,
+        "validation_freq": options.steps_per_epoch // per_update,
+    }
 
-    from .callbacks import Saving, UpdateRecorder, Validation
+
+def _callbacks(
+    builder: ModelBuilder, record: RunRecord, text: Text | None, progress: Progress
+) -> list[Any]:
+    """Return what is done after each update, in this order."""
+    from .callbacks import Saving, UpdateRecorder
 
     options = record.options
-    log = Log(tf, options.log) if options.log else None
+    log = Log(options.log) if options.log else None
     if log and record.program:
         log.add_program(record.updates, record.program)
 
-    def show(done: int, figures: dict[str, Any]) -> None:
-        progress.update(done, options.updates, figures)
-        if log:
-            log.add(done, figures)
-
-    callbacks: list[Any] = [UpdateRecorder(record, show)]
-    if options.validation and text:
-        callbacks.append(Validation(record, text, progress.say, log))
+    callbacks: list[Any] = [UpdateRecorder(record, builder, progress, log)]
     if options.save and not record.share.number:  # of several workers, the first one saves
         settings = resume_settings(record.share.requested, text)
         callbacks.append(Saving(record, settings))

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from keras_recompute.keras_backend import TITLES, TORCH, current_backend
 from keras_recompute.report.output import print_error
 
+from .backend_models import load_builder
 from .data import Text
-from .graphcore_runtime import load_runtime, request_reports
+from .graphcore_models import request_reports
 from .json_file import figures_of
 from .model_builder import BuildModel, ModelBuilder
 from .plan_choice import choice_for
@@ -40,12 +42,10 @@ class TrainingRun:
         """Choose the plan if asked to, compile, and fit."""
         options, record = self.options, self.record
         poplar = request_reports(options)
-        self.progress.say("loading TensorFlow")
-        tf = load_runtime(options.target)
-        record.versions.update(tensorflow=tf.__version__, keras=tf.keras.__version__)
+        self.progress.say(f"loading {TITLES[current_backend()]}")
+        builder = load_builder(record, self._build_model, self.progress.say)
         if record.resumed:
             check_versions(record.resumed, record.versions)
-        builder = ModelBuilder(tf, record, self._build_model, self.progress.say)
         plan = self._build_plan(builder)
         for warning in plan.warnings(options.seq_len):
             print_error(f"warning: {warning}")
@@ -68,10 +68,9 @@ class TrainingRun:
             finally:
                 self.record.choice = choice
         (plan,) = named_plans(options)
-        if options.target == "xla":
-            builder.compile(plan)
-        else:
-            builder.build(plan)
+        # A record on PyTorch takes minutes, so that it is made if it is asked for.
+        is_slow = current_backend() == TORCH and not (options.report or options.compile_only)
+        (builder.build if options.is_for_ipu or is_slow else builder.compile)(plan)
         return plan
 
     @property

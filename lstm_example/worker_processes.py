@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
@@ -54,9 +55,9 @@ class WorkerShare:
             own = replace(own, report=None, json=None, log=None, quiet=True)
         return own
 
-    def data(self, dataset: Any) -> Any:
-        """Return the microbatches of this process, dealt in turn."""
-        return dataset.shard(self.workers, self.number) if self.workers > 1 else dataset
+    def data(self, microbatches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the microbatches of this process, dealt in turn."""
+        yield from itertools.islice(microbatches, self.number, None, self.workers)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Features by backend: the table in the documents, and what a backend lacks."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -103,7 +104,8 @@ def test_here_it_is_tensorflow():
     assert current_backend() == TENSORFLOW
 
 
-def test_the_example_is_refused_at_once():
+@pytest.mark.skipif(importlib.util.find_spec("jax") is not None, reason="JAX is installed")
+def test_the_example_is_refused_at_once_without_its_backend():
     done = subprocess.run(
         [sys.executable, "recompute_lstm.py", "--checkpoints", "7"],
         cwd=ROOT,
@@ -113,7 +115,7 @@ def test_the_example_is_refused_at_once():
         check=False,
     )
     wanted = (
-        "recompute_lstm.py: Keras's backend is 'jax', and this script runs on TensorFlow's only: "
-        "set KERAS_BACKEND=tensorflow"
+        "recompute_lstm.py: Keras's backend is 'jax', and JAX is not installed: "
+        'pip install "keras-recompute[jax]", or set KERAS_BACKEND to tensorflow'
     )
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, wanted)

@@ -9,10 +9,9 @@ import pytest
 
 import recompute_lstm
 from lstm_example.arguments import parse_arguments
-from lstm_example.graphcore_runtime import load_runtime
+from lstm_example.backend_models import load_builder
 from lstm_example.json_file import figures_of
 from lstm_example.memory_check import predicted_bytes
-from lstm_example.model_builder import ModelBuilder
 from lstm_example.program_needs import needed_bytes
 from lstm_example.progress import Progress
 from lstm_example.run_record import RunRecord
@@ -139,7 +138,7 @@ def compiled(*arguments):
     )
     record = RunRecord(WorkerShare(arguments))
     say = Progress(quiet=True).say
-    builder = ModelBuilder(load_runtime("xla"), record, recompute_lstm.build_model, say)
+    builder = load_builder(record, recompute_lstm.build_model, say)
     try:
         builder.compile(*named_plans(arguments))
     finally:

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import UnsupportedError
 
 TENSORFLOW, JAX, TORCH = "tensorflow", "jax", "torch"
-_SHOWN = {TENSORFLOW: "TensorFlow", JAX: "JAX", TORCH: "PyTorch"}
+TITLES = {TENSORFLOW: "TensorFlow", JAX: "JAX", TORCH: "PyTorch"}
 
 _ALL = (TENSORFLOW, JAX, TORCH)
 # Public names and options, and the backends that have them. Those that are not here need no
@@ -88,7 +88,7 @@ def require(feature: str) -> None:
         return
     there = [name for name, backends in FEATURES.items() if backend in backends]
     raise UnsupportedError(
-        f"keras_recompute.{feature} is not available on Keras's {_SHOWN.get(backend, backend)} "
+        f"keras_recompute.{feature} is not available on Keras's {TITLES.get(backend, backend)} "
         f"backend, which has {', '.join(there) or 'nothing of this package'}. Set "
         "KERAS_BACKEND=tensorflow before Keras is imported"
     )
@@ -101,7 +101,7 @@ def _require_installed(backend: str) -> None:
     others = [name for name in _ALL if importlib.util.find_spec(name) is not None]
     instead = f", or set KERAS_BACKEND to {' or '.join(others)}" if others else ""
     raise UnsupportedError(
-        f"Keras's backend is {backend!r}, and {_SHOWN[backend]} is not installed: "
+        f"Keras's backend is {backend!r}, and {TITLES[backend]} is not installed: "
         f'pip install "keras-recompute[{backend}]"{instead}'
     )
 

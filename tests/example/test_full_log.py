@@ -22,7 +22,7 @@ tf = pytest.importorskip("tensorflow")
 
 def test_a_log_on_a_full_disk_names_the_disk(tmp_path):
     with small_disk(tmp_path, "64k") as folder:
-        log = Log(tf, folder / "log")
+        log = Log(folder / "log")
         log.add(1, {"loss": 1.0, "bits_per_byte": None})
         fill(folder / "other", free_bytes=0)
         for write in (
@@ -34,7 +34,7 @@ def test_a_log_on_a_full_disk_names_the_disk(tmp_path):
             line = course._line(raised.value, None)
             assert line == f"--log {folder / 'log'}: it cannot be written (No space left on device)"
         with pytest.raises(LogError, match="No space left on device"):
-            Log(tf, folder / "another")
+            Log(folder / "another")
 
 
 def test_a_log_that_cannot_be_is_refused_before_training(tmp_path):

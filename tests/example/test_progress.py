@@ -126,7 +126,7 @@ def test_tensorboard_reads_the_log(tmp_path):
     assert recompute_lstm.main(asked) == 0
     assert recompute_lstm.main([*asked, "--epochs", "2", "--resume"]) == 0
     events = accumulator.EventAccumulator(str(folder), size_guidance={"tensors": 0}).Reload()
-    tags = set(events.Tags()["tensors"])
+    tags = set(events.Tags()["scalars"])
     assert {
         "loss",
         "bits_per_byte",
@@ -135,8 +135,8 @@ def test_tensorboard_reads_the_log(tmp_path):
         "validation_loss",
         "peak_bytes",
     } <= tags
-    assert [event.step for event in events.Tensors("loss")] == [1, 2, 3, 4, 5, 6]
-    assert [event.step for event in events.Tensors("memory over program steps")] == [0, 3]
+    assert [event.step for event in events.Scalars("loss")] == [1, 2, 3, 4, 5, 6]
+    assert [event.step for event in events.Images("memory over program steps")] == [0, 3]
 
 
 def test_a_log_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, capsys):

@@ -70,6 +70,9 @@ def expected_calls(
     *, cell: str, recompute: bool, flags: str | None, optimizer: str
 ) -> list[tuple[str, dict]]:
     """What is documented to be called, in this order, for 7 steps in sections of 4 and 3."""
+    # Each update is an epoch.
+    per_epoch = {"steps_per_epoch": 2, "shuffle": False, "verbose": 0}
+    updates = {"initial_epoch": 0, "epochs": 2, **per_epoch}
     states = {"PopnnLSTM": [[2, 5], [2, 5]], "PopnnGRU": [[2, 5]]}[cell]
     return [
         ("IPUConfig", {}),
@@ -99,7 +102,7 @@ def expected_calls(
         ),
         ("end of scope", {}),
         ("scope", {}),
-        ("fit", {"epochs": 1, "steps_per_epoch": 4, "shuffle": False, "verbose": 0}),
+        ("fit", updates),
     ]
 
 

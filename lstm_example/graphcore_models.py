@@ -1,0 +1,111 @@
+"""Models with Graphcore's API: the SDK's TensorFlow, or the stand-in on stock TensorFlow.
+
+Runs on Python 3.8 beside the Poplar SDK.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any, ContextManager, Iterator
+
+from keras_recompute.liveness import Program
+from keras_recompute.startup_lines import load_tensorflow
+
+from .arguments import Options
+from .data import batch_spec
+from .execution_memory import measure_execution
+from .model_builder import BuildModel, ModelBuilder, Say
+from .poplar_report import PoplarReports
+from .program_needs import capacity_of
+from .run_record import RunRecord
+from .sequence_plans import SequencePlan
+
+
+class GraphcoreBuilder(ModelBuilder):
+    """Builds pipelined models in the scope of an IPUStrategy."""
+
+    def __init__(self, record: RunRecord, say: Say, build_model: BuildModel) -> None:
+        super().__init__(record, say)
+        self._build_model = build_model
+
+    def _load(self) -> dict[str, str]:
+        self._tf = tf = load_runtime(self._options.target)
+        return {"tensorflow": tf.__version__, "keras": tf.keras.__version__}
+
+    def _new_model(self, plan: SequencePlan) -> Any:
+        from tensorflow.python import ipu
+
+        tf, record, options = self._tf, self._record, self._options
+        if options.target == "xla":  # another plan may have been built before
+            tf.keras.backend.clear_session()
+            ipu.config.reset_ipu_configuration()
+        config = ipu.config.IPUConfig()
+        config.auto_select_ipus = 1
+        config.allow_recompute = plan.recompute
+        config.configure_ipu_system()
+        tf.random.set_seed(options.seed)
+        if hasattr(tf.keras.utils, "set_random_seed"):  # Keras 2.6 has no seed of its own
+            tf.keras.utils.set_random_seed(options.seed)
+        self._strategy = ipu.ipu_strategy.IPUStrategy()
+        with self.scope():
+            model = self._build_model(tf, options, plan.checkpoints)
+            if record.share.strategy is not None:
+                model.workers = record.share.strategy
+            if plan.levels > 1:
+                model.recomputation_levels = plan.levels
+        model.around_execution = partial(measure_execution, record)
+        return model
+
+    def _profile(self) -> Program:
+        from keras_recompute.liveness import profile
+
+        specs = batch_spec(self._options, self._tf.TensorSpec)
+        return profile(
+            self.model.execution,
+            self.model.feed_signature(specs),
+            input_feed=["feed"],
+            capacity_bytes=capacity_of(self._options)[0],
+            layers_of=self.model,
+            device=self._options.device,
+        )
+
+    def scope(self) -> ContextManager[Any]:
+        """Return the strategy's scope."""
+        scope: ContextManager[Any] = self._strategy.scope()
+        return scope
+
+    def data(self, microbatches: Iterator[Any]) -> Any:
+        """Return a ``tf.data.Dataset``, whose shapes are known."""
+        datasets, specs = self._tf.data.Dataset, batch_spec(self._options, self._tf.TensorSpec)
+        if self._options.is_text:
+            return datasets.from_generator(lambda: microbatches, output_signature=specs)
+        # The same one is repeated, and a generator's would be copied each time.
+        return datasets.from_tensors(next(microbatches)).repeat()
+
+    def last_update(self, logs: dict[str, Any]) -> tuple[float, float | None]:
+        """Return loss and norm as the stand-in records them; the SDK knows no norm."""
+        of_model = getattr(self.model, "training_record", None)
+        if of_model is None:
+            return float(logs["loss"]), None
+        return of_model.losses[-1], of_model.gradient_norms[-1]
+
+
+def request_reports(options: Options) -> PoplarReports | None:
+    """Request the reports of Poplar that ``--report`` needs. Comes before TensorFlow is loaded."""
+    if not options.is_for_ipu or not options.report:
+        return None
+    return PoplarReports(options.report / "poplar")
+
+
+def load_runtime(target: str) -> Any:
+    """Return TensorFlow, in which Graphcore's API can be imported."""
+    if target == "ipu-model":
+        flags = os.environ.get("TF_POPLAR_FLAGS", "")
+        os.environ["TF_POPLAR_FLAGS"] = f"{flags} --use_ipu_model".strip()
+    tf = load_tensorflow(list_devices=target == "xla")
+    if target == "xla":
+        from keras_recompute.ipu import install
+
+        install()
+    return tf
