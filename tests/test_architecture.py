@@ -94,7 +94,6 @@ MAY_IMPORT = {
         "sizes",
         "command_line",
         "seams",
-        "planning",
         "keras_backend",
         "models",
         "liveness",

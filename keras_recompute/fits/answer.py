@@ -13,7 +13,6 @@ from ..models.measures.backend_measures import trained_step
 from ..models.plans.checkpointed import functional_model
 from ..models.plans.memory_plan import plan
 from ..models.plans.plan_search import MemoryPlan
-from ..planning import BudgetTooSmallError
 from .largest import Largest, largest_that_fits
 from .several_devices import batch_parts
 
@@ -70,13 +69,15 @@ class Question:
         self._model, self._size, self._device = model, size, device
         self._functional = functional_model(model)
         self._budget_bytes = budget_bytes
+        parts = batch_parts()
+        if size.batch % parts:
+            raise InvalidArgumentError(
+                f"a batch of {size.batch} cannot be divided among {parts} devices: give a multiple"
+            )
         self._options: dict[str, Any] = {"sample": self._sample(size), "device": device.name}
-        # The plain model and the leanest plan are compiled first, and no plan fits into one byte.
-        try:
-            plan(model, memory_budget=1, **self._options)
-        except BudgetTooSmallError as refusal:
-            self._leanest_bytes = refusal.smallest_budget_bytes
-        self._leanest = plan(model, memory_budget=self._leanest_bytes, **self._options)
+        # The plain model and the leanest plan are compiled first.
+        self._leanest = plan(model, memory_budget="smallest", **self._options)
+        self._leanest_bytes = self._leanest[1].budget_bytes
 
     def answer(self) -> Answer:
         """Compile plans until the cheapest is known that fits, or that none does."""
@@ -95,12 +96,11 @@ class Question:
 
         It is a multiple of the number of parts into which a distribution divides it.
         """
-        parts = batch_parts()
         return largest_that_fits(
             lambda batch: self._needed_bytes(replace(self._size, batch=batch)),
             known={self._size.batch: self._leanest_bytes},
             budget_bytes=self._budget_bytes,
-            step=parts,
+            step=batch_parts(),
         )
 
     def largest_length(self) -> Largest | None:

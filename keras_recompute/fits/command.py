@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..command_line import Parser, path_to, whole_number
-from ..errors import InvalidArgumentError, RecomputeError
+from ..errors import DeviceError, InvalidArgumentError, RecomputeError
 from ..keras_backend import JAX, current_backend, require
 from ..liveness import Program
 from ..liveness.categories import ACTIVATION, CHECKPOINT, GRADIENT, INPUT, OPTIMISER, WEIGHT
@@ -87,7 +87,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         metavar="N",
         help="how many divide the batch; with NxM, M divide the weights",
     )
-    add("--memory", metavar="SIZE", help="of it that may be used (default: all), such as 72GiB")
+    add("--memory", metavar="SIZE", help="what a run may take of the device (default: all)")
     add("--no-search", action="store_true", help="leave out the largest batch and length")
     add("--report", type=path_to("folder"), metavar="DIR", help="write the report and its page")
     return parser
@@ -122,7 +122,12 @@ def _answer(arguments: argparse.Namespace, console: Console) -> int:
     if not arguments.no_search:
         _print_largest("batch", question.largest_batch(), console)
         _print_largest("length", question.largest_length(), console)
-    if arguments.report is not None and answer.planned is not None:
+    if arguments.report is not None:
+        if answer.planned is None:
+            raise DeviceError(
+                f"there is no report: the compiler for {device.title} refused the program, since "
+                "it does not fit"
+            )
         written = write_report(answer.planned, arguments.report, title=title, page=True)
         console.print(f"\nwritten: {', '.join(map(str, written))}", highlight=False)
     return FITS if answer.fits else DOES_NOT_FIT

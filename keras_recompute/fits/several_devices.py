@@ -16,12 +16,18 @@ def distribute(cls: Any, batch_parts: int, weight_parts: int) -> None:
 
     The batch is divided into ``batch_parts``. Weights are divided among all devices where the class
     says how, as some of KerasHub do by ``get_layout_map``. Else each device has all of them. Raises
-    InvalidArgumentError for ``weight_parts`` where the class does not say it.
+    InvalidArgumentError for ``weight_parts`` where the class does not say it, and where JAX has
+    fewer devices.
     """
     count = batch_parts * weight_parts
     if count == 1:
         return
     devices = keras.distribution.list_devices()[:count]
+    if len(devices) < count:
+        raise InvalidArgumentError(
+            f"--devices asks for {count}, and JAX was started with {len(devices)} here: set "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={count} before it is imported"
+        )
     if hasattr(cls, "get_layout_map"):
         mesh = keras.distribution.DeviceMesh((batch_parts, weight_parts), _AXES, devices)
         layouts = cls.get_layout_map(mesh)

@@ -132,7 +132,7 @@ def test_a_file_is_read_without_its_weights(ask, tmp_path, form):
         ("net.py:build --device local --batch 0", "0 is too small: the least is 1"),
         ("net.py:build --device local --batch 2 --dtype float3", "--dtype float3: ValueError"),
         ("net.py:build --device local --batch 2 --memory much", "much"),
-        ("net.py:build --device local --batch 2 --devices 2x2", "have no get_layout_map"),
+        ("net.py:build --device local --batch 2 --devices 2x2", "JAX was started with 1 here"),
     ],
 )
 def test_bad_input_is_one_line(ask, line, said):

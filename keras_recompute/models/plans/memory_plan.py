@@ -36,8 +36,11 @@ from .plan_search import (
     MemoryPlan,
     cheapest_predicted,
     cheapest_verified,
+    leanest_predicted,
+    leanest_verified,
 )
 
+_SMALLEST = "smallest"
 # What was compiled before, by the shapes of a batch and what is alive whatever the plan.
 _compiled: weakref.WeakKeyDictionary[keras.Model, dict[Any, Known]] = weakref.WeakKeyDictionary()
 
@@ -78,7 +81,7 @@ def plan(
             says which kind of layer inside is recomputed call by call, as by
             ``checkpointed(layers=)``, and the step that is compiled is its own.
         memory_budget: A number of bytes, or a text such as ``"128MiB"``; ``"device"`` is all that
-            ``device`` has.
+            ``device`` has, and ``"smallest"`` the least that a plan was found to need.
         batch_size: Sequences or images of a batch. It may be left out where the inputs have a fixed
             one.
         sample: A batch as it is given to ``fit`` (``x``, ``(x, y)``, or a data set of them). It
@@ -117,8 +120,14 @@ def plan(
     if not prove:
         require("plan(prove=False)")
     target = _target(device, is_proved=prove and needed_bytes is None)
-    budget_bytes = _budget_bytes(memory_budget, target)
+    is_leanest = memory_budget == _SMALLEST
+    budget_bytes = 1 if is_leanest else _budget_bytes(memory_budget, target)
     if is_no_graph(model):
+        if is_leanest:
+            raise InvalidArgumentError(
+                f"memory_budget={_SMALLEST!r} needs a model that runs a graph of layers, and "
+                f"{model.name!r}, a {type(model).__name__}, is none: give a number of bytes"
+            )
         if not prove or timed:
             option = "timed=True" if timed else "prove=False"
             raise InvalidArgumentError(
@@ -153,11 +162,12 @@ def plan(
             gradients_wait=reason_to_wait(model) is not None,
             timed=timed,
         )
+    verified = leanest_verified if is_leanest else cheapest_verified
     candidates = Candidates(model, graph, prediction, budget_bytes)
     inputs = tuple(map(specs.__getitem__, graph.inputs))
 
     if needed_bytes is not None:
-        candidate, found = cheapest_verified(candidates, CompiledPeaks(needed_bytes, {}))
+        candidate, found = verified(candidates, CompiledPeaks(needed_bytes, {}))
     elif prove:
         structured = keras.tree.pack_sequence_as(functional.input, inputs)
         step = trained_step(model, structured, targets_in(sample, batch_size=inputs[0].shape[0]))
@@ -175,9 +185,10 @@ def plan(
             loss,
         )
         known = _compiled.setdefault(model, {}).setdefault(now, {})
-        candidate, found = cheapest_verified(candidates, CompiledPeaks(peaks.of, known, peaks))
+        candidate, found = verified(candidates, CompiledPeaks(peaks.of, known, peaks))
     else:
-        candidate, found = cheapest_predicted(candidates)
+        predicted = leanest_predicted if is_leanest else cheapest_predicted
+        candidate, found = predicted(candidates)
     if timed:
         jit, without = seconds_with_jit_and_without(candidate, inputs)
         found = replace(found, jit_seconds=jit, graph_seconds=without)

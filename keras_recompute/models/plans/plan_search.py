@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import keras
@@ -235,6 +236,49 @@ def cheapest_predicted(candidates: Candidates) -> tuple[Model, MemoryPlan]:
             raise BudgetTooSmallError(
                 "any plan", budget_bytes=budget_bytes, smallest_budget_bytes=smallest
             ) from refusal
+
+
+def leanest_predicted(candidates: Candidates) -> tuple[Model, MemoryPlan]:
+    """Return the plan that is predicted to need least, with what it needs as its budget."""
+    prediction = candidates.prediction
+    leanest = prediction.peak_bytes(_leanest_sections(prediction))
+    if prediction.cut_seconds:
+        leanest = min(leanest, prediction.cut_peak_bytes)
+    return cheapest_predicted(replace(candidates, budget_bytes=leanest))
+
+
+def leanest_verified(candidates: Candidates, compiled: CompiledPeaks) -> tuple[Model, MemoryPlan]:
+    """Return the plan that was found to need least, with what it needs as its budget.
+
+    Compiled are the plain model and, of each way to recompute, what is predicted to need least.
+    """
+    prediction = candidates.prediction
+    leanest = _leanest_sections(prediction)
+    plans: dict[Any, tuple[Model, MemoryPlan]] = {
+        PLAIN: candidates.with_checkpoints(PLAIN),
+        leanest: candidates.with_checkpoints(leanest),
+    }
+    if prediction.cut_seconds:
+        cut = candidates.with_time_sections()
+        plans[cut[1].layers] = cut
+    blocks = candidates.with_blocks(compiled)
+    if blocks is not None:
+        plans[blocks[1].layers] = blocks
+    needs = {}
+    for where, (candidate, _) in plans.items():
+        needs[where] = compiled.peak_bytes(where, partial(_as_it_is, candidate))
+    best = min(needs, key=needs.__getitem__)
+    candidate, plan = plans[best]
+    plan = replace(plan, budget_bytes=needs[best], plain_peak_bytes=needs[PLAIN])
+    return candidate, compiled.with_peak(plan, needs[best])
+
+
+def _as_it_is(candidate: Model) -> Model:
+    return candidate
+
+
+def _leanest_sections(prediction: Prediction) -> Sections:
+    return min(prediction.sections_for_all_budgets(), key=prediction.peak_bytes)
 
 
 def cheapest_verified(candidates: Candidates, compiled: CompiledPeaks) -> tuple[Model, MemoryPlan]:
