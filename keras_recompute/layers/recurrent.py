@@ -71,8 +71,8 @@ class _Fused(keras.layers.RNN):
             sequences = sequences * self.cell.get_dropout_mask(sequences[:, 0, :])[:, None, :]
         if self.go_backwards:
             sequences = ops.flip(sequences, axis=1)
-        # A stateful layer passes variables.
-        states = list(map(ops.convert_to_tensor, initial_state))
+        # A stateful layer passes variables, which convert_to_tensor leaves as they are.
+        states = [ops.cast(state, self.compute_dtype) for state in initial_state]
         outputs, *states = self._recurrence(sequences, states)
         return outputs[:, -1], outputs, states
 
