@@ -1,6 +1,7 @@
 """PyTorch's DistributedDataParallel around a model with checkpoints, in two processes."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import torch_replica
 
 SCRIPT, SECONDS = Path(torch_replica.__file__), 120
+ROOT = SCRIPT.parents[2]
 
 
 def test_two_processes_train_as_one(tmp_path):
@@ -16,9 +18,10 @@ def test_two_processes_train_as_one(tmp_path):
     wanted = torch_replica.train(model, *torch_replica.data())
     # A file, since a port may be taken by the time that a process binds it.
     command = [sys.executable, SCRIPT, tmp_path / "rendezvous"]
+    options = {"env": {**os.environ, "PYTHONPATH": str(ROOT)}, "stdout": subprocess.PIPE}
     started = []
     for rank in ("0", "1"):
-        started.append(subprocess.Popen([*command, rank, "2"], stdout=subprocess.PIPE, text=True))
+        started.append(subprocess.Popen([*command, rank, "2"], text=True, **options))
     try:
         printed = [process.communicate(timeout=SECONDS)[0] for process in started]
     finally:
