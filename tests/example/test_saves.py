@@ -161,7 +161,7 @@ def test_the_network_that_is_saved_is_the_one_that_was_trained(undisturbed):
     assert type(network).__module__.startswith("keras.")
     x, y = validation_batches(options, find_text(options), 8)
     assert len(x) == 8 * 4
-    logits = np.asarray(network(x), np.float64)
+    logits = keras.ops.convert_to_numpy(network(x)).astype(np.float64)
     odds = np.exp(logits - logits.max(-1, keepdims=True))
     chances = np.take_along_axis(odds / odds.sum(-1, keepdims=True), y[..., None], -1)
     assert figures["validation"][-1]["update"] == 6
@@ -176,7 +176,8 @@ def test_a_text_is_continued_by_what_the_network_makes_of_all_before(undisturbed
     assert recompute_lstm.main([*asked, "--length", "6", "--temperature", "0"]) == 0
     network, text = keras.models.load_model(folder / "update-00000006" / MODEL), list(b"An import")
     for _ in range(6):
-        text.append(int(np.argmax(network(np.array([text]))[0, -1])))
+        following = keras.ops.convert_to_numpy(network(np.array([text])))[0, -1]
+        text.append(int(np.argmax(following)))
     assert capsys.readouterr().out == bytes(text).decode(errors="replace") + "\n"
     drawn = []
     for seed in ("1", "1", "2"):
