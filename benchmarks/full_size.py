@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -190,9 +191,9 @@ def table(results: dict[str, Any]) -> str:
     for name, of in MODELS.items():
         for device in DEVICES:
             found = [results.get(f"{name}, {device}, {how}") for how in HOWS]
-            if not any(found):
-                continue
             known = [each for each in found if each and "weights" in each]
+            if not known:
+                continue
             cells = [_cell(each) for each in found]
             seconds = max((each.get("seconds") or 0) for each in known)
             resident = max(each["resident"] for each in known) / GIB
@@ -207,6 +208,12 @@ def _cell(found: dict[str, Any] | None) -> str:
     if not found:
         return ""
     return found.get("error") or f"{found['needed'] / GIB:.1f}"
+
+
+def reason_in(errors: str) -> str:
+    """Return the first sentence of the error that ended a process."""
+    found = re.findall(r"^[\w.]*Error: (.*)$", errors, re.MULTILINE)
+    return (found or errors.strip().splitlines())[-1].split(". ")[0]
 
 
 def main() -> None:
@@ -229,8 +236,7 @@ def main() -> None:
                 command = [sys.executable, __file__, "--one", name, device, how]
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode:
-                    said = done.stderr.strip().splitlines()[-1]
-                    results[key] = {"error": f"fails: {said:.60}"}
+                    results[key] = {"error": f"fails: {reason_in(done.stderr):.80}"}
                 else:
                     results[key] = json.loads(done.stdout.splitlines()[-1])
                 print(key, results[key], flush=True)
