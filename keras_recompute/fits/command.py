@@ -50,7 +50,7 @@ _KINDS = {
     INPUT: "batch",
 }
 _HELD = (*dict.fromkeys(_KINDS.values()), _OTHER, _GAPS)
-_NAMES = ("adamw", "adam", "sgd", "adafactor", "lion")
+_OPTIMIZERS = ("adamw", "adam", "sgd", "adafactor", "lion")
 
 
 def main(
@@ -78,7 +78,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--batch", type=whole_number(1), required=True, metavar="N", help="of all devices")
     add("--length", type=whole_number(1), metavar="N", help="of sequences that have none")
     add("--dtype", metavar="POLICY", help="such as mixed_bfloat16 (default: Keras's own)")
-    add("--optimizer", choices=_NAMES, help="(default: the model's own, else adamw)")
+    add("--optimizer", choices=_OPTIMIZERS, help="(default: the model's own, else adamw)")
     add("--lora", type=whole_number(1), metavar="RANK", help="train adapters of this rank alone")
     add(
         "--devices",

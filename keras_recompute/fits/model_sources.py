@@ -22,18 +22,11 @@ from ..liveness import abstract
 from ..seams.keras.layers import layers_in
 from .several_devices import distribute
 
-OPTIMIZERS = {
-    "adamw": keras.optimizers.AdamW,
-    "adam": keras.optimizers.Adam,
-    "sgd": keras.optimizers.SGD,
-    "adafactor": keras.optimizers.Adafactor,
-    "lion": keras.optimizers.Lion,
-}
 _HUB = "keras_hub"
 
 
 @dataclass(frozen=True)
-class Source:
+class BuiltModel:
     """A compiled model, and what its training step is made of, in words."""
 
     model: keras.Model
@@ -47,7 +40,7 @@ def build(
     lora: int | None = None,
     optimizer: str | None = None,
     devices: tuple[int, int] = (1, 1),
-) -> Source:
+) -> BuiltModel:
     """Build the model that ``source`` names, compiled, without values of its weights.
 
     Args:
@@ -57,7 +50,7 @@ def build(
         dtype: A policy of Keras, such as ``"mixed_bfloat16"``; by default Keras's own, or that of
             the file.
         lora: The rank by which all layers that can are adapted; all other weights are frozen.
-        optimizer: A name in OPTIMIZERS; by default the model's own, else AdamW.
+        optimizer: A name of Keras's, such as ``"adamw"``; by default the model's own, else AdamW.
         devices: Among how many the batch is divided, and the weights (``distribute``).
 
     Raises:
@@ -76,15 +69,14 @@ def build(
         model, is_of_tokens = _with_vocabulary(model)
         own = getattr(model, "optimizer", None)
         if own is None or optimizer is not None or is_of_tokens:
-            made = OPTIMIZERS[optimizer or "adamw"]()
             loss = getattr(model, "loss", None)
             if is_of_tokens:
                 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            model.compile(made, loss)
+            model.compile(optimizer or "adamw", loss)
     loss_said = "the squares of its outputs" if model.loss is None else "its loss"
     if is_of_tokens:
         loss_said = "the next token over the whole vocabulary"
-    return Source(model, f"{type(model.optimizer).__name__}, {loss_said}")
+    return BuiltModel(model, f"{type(model.optimizer).__name__}, {loss_said}")
 
 
 def _model_of(source: str, devices: tuple[int, int]) -> Any:
@@ -144,6 +136,7 @@ def _called(module: str, function: str) -> Any:
 
 
 def _as_one_line(source: str, make: Callable[[], Any]) -> Any:
+    """Return ``make()``. Its errors become an InvalidArgumentError of one line with ``source``."""
     try:
         return make()
     except RecomputeError:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import pytest
 
 import recompute_lstm
 from lstm_example.arguments import parse_arguments
@@ -58,6 +59,14 @@ def updates_from_start(folder: Path, cell: str, *more: str) -> dict:
     asked = [*ARGUMENTS, "--cell", cell, *more, "--save", str(folder), "--resume"]
     assert recompute_lstm.main([*asked, "--json", str(figures)]) == 0
     return json.loads(figures.read_text())
+
+
+def assert_first_updates_agree(folder: Path, cell: str) -> None:
+    """Assert that the example's first update is NumPy's, and the next ones are TensorFlow's."""
+    figures = updates_from_start(folder, cell, "--checkpoints", "3")
+    assert figures["losses"][1] == pytest.approx(first_loss(cell), rel=1e-5)
+    for name, wanted in UPDATES[cell].items():
+        np.testing.assert_allclose(figures[name][1:], wanted, rtol=1e-4)
 
 
 def _version(backend: str) -> str:
