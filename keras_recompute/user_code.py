@@ -20,20 +20,35 @@ Frame = Tuple[str, int, str]
 _LIBRARIES = ("tensorflow", "keras", "jax", "torch")
 
 
+@functools.lru_cache(maxsize=4096)  # asked for each frame of each operation
 def is_of_user(filename: str) -> bool:
     """Whether a file belongs neither to Keras or one of its backends, nor to this package."""
-    loaded = tuple(name for name in _LIBRARIES if name in sys.modules)
-    return not filename.startswith((*_folders(loaded), "<frozen"))
-
-
-@functools.lru_cache(maxsize=None)  # Python 3.8 has no functools.cache
-def _folders(loaded: tuple[str, ...]) -> tuple[str, ...]:
     folders = [Path(__file__).parent]
-    for name in loaded:
-        file = sys.modules[name].__file__
+    for name in _LIBRARIES:
+        file = getattr(sys.modules.get(name), "__file__", None)
         if file:
             folders.append(Path(file).parent)
-    return tuple(str(folder) + os.sep for folder in folders)
+    libraries = [str(folder) + os.sep for folder in folders]
+    return not filename.startswith((*libraries, "<frozen"))
+
+
+def called_line(frames: Iterable[tuple[str, int]]) -> str | None:
+    """Return ``"file:line"`` of the user's innermost line that a library called.
+
+    A line that calls the libraries, as that of ``fit``, would be the same for all operations.
+
+    Args:
+        frames: Files and lines of a traceback, innermost first.
+    """
+    found = None
+    for file, line in frames:
+        if file.startswith("<frozen"):  # Python's own, as those of python -m
+            continue
+        if found is None:
+            found = f"{file}:{line}" if is_of_user(file) else None
+        elif not is_of_user(file):
+            return found
+    return None
 
 
 @dataclass(frozen=True)

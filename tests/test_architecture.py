@@ -79,6 +79,7 @@ MAY_IMPORT = {
         "backends",
         "seams",
         "keras_backend",
+        "user_code",
     },
     "report": {
         "errors",

@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 import inspect
-import os
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Callable, Sequence
 
 import numpy as np
@@ -64,7 +62,7 @@ def trace_function(
         b"",
         tuple(describe_inputs(concrete, input_feed or ())),
         layers=() if layers_of is None else layer_names(layers_of),
-        sources=source_lines(concrete, _packages()),
+        sources=source_lines(concrete),
         compiled_by=_compiler_here() + (f" for {target.title}" if target else ""),
         capacity_bytes=(target and target.memory_bytes) or None,
     )
@@ -123,15 +121,6 @@ def _compiler_here() -> str:
     return f"XLA of tensorflow {tf.__version__}"
 
 
-def _packages() -> tuple[str, ...]:
-    """Return the folders of TensorFlow, Keras and this package."""
-    import keras
-    import tensorflow as tf
-
-    folders = Path(tf.__file__).parent, Path(keras.__file__).parent, Path(__file__).parents[1]
-    return tuple(f"{folder}{os.sep}" for folder in folders)
-
-
 def batch_spec(leaf: Any) -> Any:
     """Return the type and shape of a part of a batch as ``fit`` passes it on.
 
@@ -171,6 +160,6 @@ def compile_trace(
         tuple(parameters),
         seconds,
         layers,
-        source_lines(concrete, _packages()),
+        source_lines(concrete),
         compiled_by=_compiler_here(),
     )

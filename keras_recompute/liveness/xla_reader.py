@@ -24,6 +24,7 @@ from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
 
 from ..errors import ReportError
 from ..op_names import BACKWARD, RECOMPUTE
+from ..user_code import called_line
 from .branches import count_branches_taken
 from .categories import OPTIMISER, OTHER, WEIGHT, buffer_category
 from .heap_trace import (
@@ -53,7 +54,6 @@ from .xla_schedule import Schedule
 
 _KINDS = {0: ALLOCATE, 1: FREE, 2: SHARE}
 _NO_FILE = "dummy_file_name"  # XLA's file name of instructions without a source line
-_LIBRARIES = "/tensorflow/python/", "/keras/src/", "/keras_recompute/", "/jax/"
 # Stages of experimental_get_compiler_ir: the compiled program, and the input of other compilers.
 STAGE = "optimized_hlo_proto_serialized"
 UNOPTIMIZED = "hlo_serialized"
@@ -297,14 +297,9 @@ class _Reader:
 
     def _source(self, metadata: Any, op_name: str | None) -> str | None:
         """Return the compiler's source line, unless it is a library's; else the operation's."""
-        frames = [(file, line) for file, line in self._frames(metadata) if file]
-        are_users = [not _is_of_library(file) for file, _ in frames]
-        if True in are_users:
-            innermost = are_users.index(True)
-            # A line that called the libraries, as that of fit, would be the same for all.
-            if innermost == 0 or False in are_users[innermost:]:
-                file, line = frames[innermost]
-                return f"{file}:{line}"
+        called = called_line(self._frames(metadata))
+        if called:
+            return called
         # Names of the enclosing calls precede the operation's own name.
         while op_name and op_name not in self.sources:
             op_name = op_name.partition("/")[2]
@@ -312,7 +307,8 @@ class _Reader:
 
     def _frames(self, metadata: Any) -> Iterator[tuple[str, int]]:
         """Yield the file and line of an operation and, where JAX noted them, of its callers."""
-        yield metadata.source_file, metadata.source_line
+        if metadata.source_file not in ("", _NO_FILE):
+            yield metadata.source_file, metadata.source_line
         index, number = self.module.stack_frame_index, metadata.stack_frame_id
         # Numbers count from 1. The outermost frame is its own parent.
         while 0 < number <= len(index.stack_frames):
@@ -360,10 +356,6 @@ class _Reader:
         return Step(
             instruction.name, bytes_, origin.op_name, origin.layer, origin.phase, origin.section
         )
-
-
-def _is_of_library(file: str) -> bool:
-    return file == _NO_FILE or any(library in file for library in _LIBRARIES)
 
 
 def _values_in(allocation: Any) -> list[int]:

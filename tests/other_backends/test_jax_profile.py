@@ -1,5 +1,6 @@
 """Records of programs that JAX compiles: sizes, names by layer, phase and section, sources."""
 
+import runpy
 from collections import Counter
 
 import jax
@@ -101,6 +102,15 @@ def test_a_function_of_a_tree_of_arrays():
     lines = {b.source for b in program.buffers if b.source}
     assert all(__file__ in line for line in lines)
     assert lines
+
+
+def test_users_keep_their_lines_in_a_folder_named_like_a_library(tmp_path):
+    path = tmp_path / "keras_recompute" / "jax" / "mine.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("import jax.numpy as jnp\n\ndef loss(x):\n    return jnp.sum(jnp.sin(x))\n")
+    mine = runpy.run_path(str(path))
+    program = kr.liveness.profile(jax.grad(mine["loss"]), jnp.ones((256, 64)))
+    assert {b.source for b in program.buffers if b.source} == {f"{path}:4"}
 
 
 def test_donated_arguments_are_weights_and_unused_ones_are_left_out():
