@@ -20,11 +20,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import recompute_lstm  # noqa: E402
 from keras_recompute.sizes import format_bytes  # noqa: E402
 from lstm_example.arguments import parse_arguments  # noqa: E402
-from lstm_example.backend_models import load_builder  # noqa: E402
 from lstm_example.memory_check import predicted_bytes  # noqa: E402
 from lstm_example.progress import Progress  # noqa: E402
 from lstm_example.run_record import RunRecord  # noqa: E402
 from lstm_example.sequence_plans import SequencePlan, named_plans, plans_for  # noqa: E402
+from lstm_example.training import load_builder  # noqa: E402
 from lstm_example.worker_processes import WorkerShare  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "predictions.json"

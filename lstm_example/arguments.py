@@ -6,209 +6,43 @@ Runs on Python 3.8 beside the Poplar SDK.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import Any, Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any, Collection, Iterator, Sequence
 
-from keras_recompute.command_line import (
-    Parser,
-    number,
-    path_to,
-    positive_number,
-    whole_number,
-    wrong,
-)
-from keras_recompute.errors import InvalidArgumentError
-from keras_recompute.sizes import parse_bytes
+from keras_recompute.command_line import Parser
+from keras_recompute.errors import InvalidArgumentError, TargetError, UnsupportedError
+from keras_recompute.ipu import has_sdk
+from keras_recompute.keras_backend import TENSORFLOW, current_backend, require
+from keras_recompute.liveness.device_compilers import find_device
 
-from .argument_checks import (
-    AUTO,
-    CHECKPOINTS,
-    KEPT,
-    LENGTH,
-    TEMPERATURE,
-    check_device,
-    check_plan,
-    check_saving,
-    check_workers,
-    choose_target,
-    require_option,
-)
+from .options import AUTO, Options
 
 MICROBATCHES_PER_EPOCH = {"text": 40, "constant": 4}  # constant: the published 64 samples
 LEARNING_RATE = {"text": 0.01, "constant": 0.001}
-SWEEP = "0,1,3,7,15,31,63"
-LARGEST_SEED = 2**32 - 1  # NumPy's and Keras's generators take 32 bits
-WAIT_SECONDS, HEARTBEAT_SECONDS, LONGEST_SECONDS = 300, 10, 24 * 60 * 60
 
-
-def checkpoints_or_auto(text: str) -> int | str:
-    """Convert to a number of checkpoints; "auto" stays."""
-    return AUTO if text == AUTO else whole_number(0)(text)
-
-
-def numbers_of_checkpoints(text: str) -> list[int]:
-    """Convert "0,1,3" to the sorted distinct numbers."""
-    return sorted({whole_number(0)(part) for part in text.split(",")})
-
-
-def budget(text: str) -> int:
-    """Convert a size such as "128MiB" to bytes, at least one."""
-    try:
-        count = parse_bytes(text)
-    except InvalidArgumentError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if not count:
-        raise wrong(text, "is no memory: give at least one byte")
-    return count
-
-
-_count, _seconds = whole_number(1), whole_number(1, LONGEST_SECONDS)
-_file, _folder = path_to("file"), path_to("folder")
-_share = number("between 0 and 1", lambda found: 0 < found < 1)
-_temperature = number("a finite number from 0 on", lambda found: found >= 0)
-
-
-def _option(
-    text: str,
-    convert: Callable[[str], Any] | None = None,
-    metavar: str | None = None,
-    *,
-    group: str | None = None,
-    **more: Any,
-) -> Any:
-    """Return a field that is an option of the command line, with ``text`` as its help.
-
-    ``group`` is the heading above it; without one it stands below the option before it.
-    """
-    argument = {"help": text, **more}
-    if convert is not None:
-        argument.update(type=convert, metavar=metavar)
-    return field(metadata={"argument": argument, "group": group})
-
-
-def _flag(text: str) -> Any:
-    return _option(text, action="store_true")
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of a run, complete and checked, in the order of the help."""
-
-    # None: to be chosen within the budget
-    checkpoints: int | None = _option(
-        f"checkpoints; N + 1 sections; or auto ({CHECKPOINTS})",
-        checkpoints_or_auto,
-        "N",
-        group="model",
-    )
-    memory_budget: int | None = _option(
-        "with auto: the largest peak memory, such as 128MiB; takes the fastest plan that fits",
-        budget,
-        "SIZE",
-    )
-    seq_len: int = _option("timesteps (2048)", _count, "N", default=2048)
-    cell: str = _option("recurrent cell (lstm)", choices=("lstm", "gru"), default="lstm")
-    units: int = _option("units of the cell (256)", _count, "N", default=256)
-    features: int = _option("features per timestep (512)", _count, "N", default=512)
-    # None: to be chosen
-    levels: int | None = _option("nested loops of sections (1; auto: what fits)", _count, "N")
-    no_recompute: bool = _flag("keep every activation, for comparison")
-    data: str = _option(
-        "what to learn (text)", group="training", choices=("text", "constant"), default="text"
-    )
-    text: Path | None = _option("text to learn (the Python language reference)", _file, "FILE")
-    batch_size: int = _option("sequences per microbatch (16)", _count, "N", default=16)
-    gradient_accumulation: int = _option("microbatches per update (4)", _count, "N", default=4)
-    epochs: int = _option("epochs (1)", _count, "N", default=1)
-    steps_per_epoch: int = _option("microbatches per epoch (text: 40, constant: 4)", _count, "N")
-    learning_rate: float = _option(
-        "learning rate (text: Adam 0.01, constant: SGD 0.001)", positive_number, "X"
-    )
-    seed: int = _option(
-        "seed of weights and data (0)", whole_number(0, LARGEST_SEED), "N", default=0
-    )
-    target: str = _option(
-        "where to run (auto: an IPU if there is one)",
-        choices=("auto", "xla", "ipu", "ipu-model"),
-        default="auto",
-    )
-    workers: int | None = _option(
-        "start N processes here, which share the microbatches of each update",
-        _count,
-        "N",
-        group="several processes",
-    )
-    # Whether this is one of several processes
-    distribute: bool = _option(
-        "join the cluster that TF_CONFIG, Slurm or Kubernetes describes", choices=(AUTO,)
-    )
-    wait_seconds: int = _option(
-        f"longest wait for the other workers to connect ({WAIT_SECONDS})", _seconds, "N"
-    )
-    heartbeat_seconds: int = _option(
-        f"silence after which a worker counts as lost ({HEARTBEAT_SECONDS})", _seconds, "N"
-    )
-    sweep: list[int] | None = _option(
-        f"compare these numbers of checkpoints, and no recomputation ({SWEEP})",
-        numbers_of_checkpoints,
-        "N,N",
-        group="several plans",
-        nargs="?",
-        const=SWEEP,
-    )
-    compile_only: bool = _flag("compile and report, without training")
-    device: str | None = _option(
-        "only compile, for a GPU or TPU that need not be here, such as h100 or v5e; its memory is "
-        "the budget",
-        str,
-        "NAME",
-    )
-    save: Path | None = _option(
-        "folder for saves of network, optimizer, position in the data, and figures",
-        _folder,
-        "DIR",
-        group="what was trained",
-    )
-    save_every: int = _option("updates between two saves (an epoch)", _count, "N")
-    keep: int = _option(f"number of saves to keep ({KEPT})", _count, "N")
-    resume: bool = _flag("continue from the last save in --save, to the same losses")
-    validation: float | None = _option(
-        "share of the text, at its end, to validate on instead of training", _share, "X"
-    )
-    load: Path | None = _option(
-        "folder of saves whose last network --generate uses", _folder, "DIR"
-    )
-    generate: str | None = _option("continue this text, without training", str, "TEXT")
-    length: int = _option(f"bytes to generate ({LENGTH})", _count, "N")
-    temperature: float = _option(
-        f"randomness: 0 takes the likeliest byte ({TEMPERATURE})", _temperature, "X"
-    )
-    report: Path | None = _option(
-        "write liveness.json and liveness.png there (sweep: sweep.json, .png, .txt)",
-        _folder,
-        "DIR",
-        group="output",
-    )
-    json: Path | None = _option("write all figures there", _file, "FILE")
-    log: Path | None = _option("write figures of each update, for TensorBoard", _folder, "DIR")
-    force: bool = _flag("overwrite existing files")
-    quiet: bool = _flag("print only the last lines")
-
-    @property
-    def is_text(self) -> bool:
-        """Whether the data is text, and not constant numbers."""
-        return self.data == "text"
-
-    @property
-    def is_for_ipu(self) -> bool:
-        """Whether an IPU or its simulator runs it, and the Poplar SDK compiles it."""
-        return self.target.startswith("ipu")
-
-    @property
-    def updates(self) -> int:
-        """The number of updates of the optimiser."""
-        return self.epochs * self.steps_per_epoch // self.gradient_accumulation
+# For each option: the options that need it, and then the options that exclude it.
+_NEEDED_BY: dict[str, tuple[str, ...]] = {
+    "generate": ("load", "length", "temperature"),
+    "save": ("save_every", "keep", "resume"),
+}
+_PROCESSES = "workers", "distribute"
+_UNTRAINED = "sweep", "compile_only", "device"
+_EXCLUDED_BY: dict[str, tuple[str, ...]] = {
+    "generate": ("save", *_UNTRAINED, *_PROCESSES, "report", "json"),
+    "save": _UNTRAINED,
+    "log": ("generate", *_UNTRAINED),
+    "validation": ("generate", *_UNTRAINED, *_PROCESSES),
+}
+_XLA_ONLY = (
+    *("workers", "distribute", "levels", "checkpoints auto", "sweep", "device"),
+    *("save", "validation", "generate", "log", "compile_only"),
+)
+# What Keras's backend must have for an option.
+_FEATURES = {
+    "workers": "distribute",
+    "distribute": "distribute",
+    "levels": "Model.recomputation_levels",
+}
 
 
 def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
@@ -217,78 +51,33 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
     ``documentation`` becomes the help. Raises InvalidArgumentError, or TargetError if the Poplar
     SDK is asked for and not installed.
     """
-    arguments = _parser(documentation).parse_args(argv)
+    given = vars(_parser(documentation).parse_args(argv))
+    options = _complete(Options(**given))
+    for why in _problems(options, given):
+        raise InvalidArgumentError(why)
+    _check_support(options, given)
+    return options
 
-    check_saving(arguments)
-    check_device(arguments)
-    check_plan(arguments)
-    arguments.steps_per_epoch = arguments.steps_per_epoch or MICROBATCHES_PER_EPOCH[arguments.data]
-    arguments.learning_rate = arguments.learning_rate or LEARNING_RATE[arguments.data]
-    # An update would otherwise span two epochs.
-    if arguments.steps_per_epoch % arguments.gradient_accumulation:
-        raise InvalidArgumentError(
-            f"--gradient-accumulation {arguments.gradient_accumulation} does not divide the "
-            f"{arguments.steps_per_epoch} microbatches of an epoch; change it or --steps-per-epoch"
-        )
-    if arguments.text and arguments.data != "text":
-        raise InvalidArgumentError(
-            f"--text {arguments.text}: --data {arguments.data} uses no text; leave out one of the "
-            "two"
-        )
-    # By default a save at the end of each epoch.
-    arguments.save_every = (
-        arguments.save_every or arguments.steps_per_epoch // arguments.gradient_accumulation
-    )
-    arguments.target = choose_target(arguments.target)
-    if arguments.workers and arguments.distribute:
-        raise InvalidArgumentError(
-            "--workers starts a cluster and --distribute joins one: leave out one of the two"
-        )
-    if arguments.sweep is not None and (arguments.workers or arguments.distribute):
-        raise InvalidArgumentError(
-            "--sweep: it compares plans in one process; leave out --workers and --distribute"
-        )
-    check_workers("--workers", arguments.workers or 1, arguments.gradient_accumulation)
-    for option, seconds in (
-        ("--wait-seconds", arguments.wait_seconds),
-        ("--heartbeat-seconds", arguments.heartbeat_seconds),
-    ):
-        if seconds and not (arguments.workers or arguments.distribute):
-            raise InvalidArgumentError(
-                f"{option}: it is for several processes; leave it out or give --workers or "
-                "--distribute"
-            )
-    arguments.wait_seconds = arguments.wait_seconds or WAIT_SECONDS
-    arguments.heartbeat_seconds = arguments.heartbeat_seconds or HEARTBEAT_SECONDS
-    arguments.distribute = bool(arguments.distribute)
-    for option, given, feature in (
-        ("--workers", arguments.workers, "distribute"),
-        ("--distribute", arguments.distribute, "distribute"),
-        ("--levels", (arguments.levels or 1) > 1, "Model.recomputation_levels"),
-    ):
-        if given:
-            require_option(option, feature)
-    for option, given in (
-        ("--workers", arguments.workers),
-        ("--distribute", arguments.distribute),
-        ("--levels", (arguments.levels or 1) > 1),
-        ("--checkpoints auto", arguments.checkpoints == AUTO),
-        ("--sweep", arguments.sweep is not None),
-        ("--device", arguments.device),
-        ("--save", arguments.save),
-        ("--validation", arguments.validation),
-        ("--generate", arguments.generate),
-        ("--log", arguments.log),
-        ("--compile-only", arguments.compile_only),
-    ):
-        if given and arguments.target.startswith("ipu"):
-            raise InvalidArgumentError(
-                f"{option}: only --target xla supports it, and this is {arguments.target}; leave "
-                "it out"
-            )
-    if arguments.checkpoints == AUTO:
-        arguments.checkpoints = None
-    return Options(**vars(arguments))
+
+def _complete(options: Options) -> Options:
+    """Return ``options`` with the defaults that depend on others."""
+    steps = options.steps_per_epoch or MICROBATCHES_PER_EPOCH[options.data]
+    found: dict[str, Any] = {
+        "steps_per_epoch": steps,
+        "learning_rate": options.learning_rate or LEARNING_RATE[options.data],
+        # By default a save at the end of each epoch.
+        "save_every": options.save_every or steps // options.gradient_accumulation,
+        "target": choose_target(options.target),
+    }
+    if options.checkpoints is not None:
+        found["levels"] = options.levels or 1
+    if options.device is not None:
+        # The full name, whatever way the user wrote it.
+        device = find_device(options.device)
+        found.update(device=device.name, compile_only=True)
+        if options.checkpoints is None:
+            found["memory_budget"] = options.memory_budget or device.memory_bytes
+    return replace(options, **found)
 
 
 def _parser(documentation: str) -> Parser:
@@ -298,11 +87,161 @@ def _parser(documentation: str) -> Parser:
         description=summary,
         epilog=details,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,  # so that what was given is known
     )
     group: Any = None
     for option in fields(Options):
-        if option.metadata["group"]:
+        if option.metadata.get("group"):
             group = parser.add_argument_group(option.metadata["group"])
-        name = option.name.replace("_", "-")
-        group.add_argument(f"--{name}", **option.metadata["argument"])
+        group.add_argument(_flag(option.name), **option.metadata["argument"])
     return parser
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _problems(options: Options, given: Collection[str]) -> Iterator[str]:
+    """Yield why options cannot be combined, or what they ask for is impossible."""
+    for option, others in _NEEDED_BY.items():
+        for other in others if option not in given else ():
+            if other in given:
+                yield f"{_flag(other)}: it needs --{option}; give that too, or leave it out"
+    for option, others in _EXCLUDED_BY.items():
+        for other in others if option in given else ():
+            if other in given:
+                yield (
+                    f"{_flag(other)}: it cannot be combined with --{option}; leave out one of the "
+                    "two"
+                )
+    if options.generate is not None and options.load is None:
+        yield "--generate needs a network: give --load, the folder of --save"
+    if options.generate == "":
+        yield "--generate: there is no text to continue; give at least one character"
+    yield from _problems_of_plan(options, given)
+    yield from _problems_of_data(options)
+    yield from _problems_of_processes(options, given)
+
+
+def _problems_of_plan(options: Options, given: Collection[str]) -> Iterator[str]:
+    is_auto, is_sweep = options.checkpoints is None, options.sweep is not None
+    for option in ("checkpoints", "no_recompute"):
+        if is_sweep and option in given:
+            yield (
+                f"{_flag(option)}: --sweep chooses the plans that it compares; leave out one of "
+                "the two"
+            )
+    if is_auto and options.memory_budget is None:
+        yield "--checkpoints auto needs a budget: give --memory-budget, such as 128MiB, or --device"
+    if is_auto and options.no_recompute:
+        yield "--no-recompute: --checkpoints auto decides that by itself; leave out one of the two"
+    if options.memory_budget is not None and not is_auto and not is_sweep:
+        yield (
+            "--memory-budget: the number of checkpoints is given; choose it by the budget with "
+            "--checkpoints auto"
+        )
+    # Each level groups at least two sections of the one below.
+    most, steps = max(options.seq_len.bit_length() - 1, 1), options.seq_len
+    if options.levels and options.levels > most:
+        yield (
+            f"--levels {options.levels}: {steps} steps can be nested in at most {most} levels; "
+            "lower it or raise --seq-len"
+        )
+    option = "--sweep" if is_sweep else "--checkpoints"
+    for count in options.sweep or [options.checkpoints or 0]:
+        if count >= steps:
+            yield (
+                f"{option} {count}: a sequence of {steps} steps takes at most {steps - 1}; lower "
+                "it or raise --seq-len"
+            )
+
+
+def _problems_of_data(options: Options) -> Iterator[str]:
+    each, total = options.gradient_accumulation, options.steps_per_epoch
+    # An update would otherwise span two epochs.
+    if total % each:
+        yield (
+            f"--gradient-accumulation {each} does not divide the {total} microbatches of an "
+            "epoch; change it or --steps-per-epoch"
+        )
+    said = f"--data {options.data}"
+    if options.text and not options.is_text:
+        yield f"--text {options.text}: {said} uses no text; leave out one of the two"
+    if options.validation and not options.is_text:
+        yield f"--validation: {said} has nothing to hold back; leave out one of the two"
+
+
+def _problems_of_processes(options: Options, given: Collection[str]) -> Iterator[str]:
+    several = options.workers or options.distribute
+    if options.workers and options.distribute:
+        yield "--workers starts a cluster and --distribute joins one: leave out one of the two"
+    for option, why in {"sweep": "it compares plans", "device": "it compiles"}.items():
+        if several and option in given:
+            yield f"--{option}: {why} in one process; leave out --workers and --distribute"
+    for option in ("wait_seconds", "heartbeat_seconds"):
+        if option in given and not several:
+            yield (
+                f"{_flag(option)}: it is for several processes; leave it out or give --workers or "
+                "--distribute"
+            )
+    yield from sharing_problems("--workers", options.workers or 1, options)
+
+
+def sharing_problems(said_by: str, workers: int, options: Options) -> Iterator[str]:
+    """Yield why ``workers`` cannot share the microbatches of an update equally, if they cannot."""
+    if options.gradient_accumulation % workers:
+        yield (
+            f"{said_by}: {workers} workers cannot share the {options.gradient_accumulation} "
+            "microbatches of an update; change their number or --gradient-accumulation"
+        )
+
+
+def _check_support(options: Options, given: Collection[str]) -> None:
+    """Raise an error for an option that target or backend lack."""
+    auto = ["checkpoints auto"] if options.checkpoints is None else []
+    used = {*given, *auto} - ({"levels"} if options.levels == 1 else set())
+    for option in filter(used.__contains__, _XLA_ONLY):
+        if option in _FEATURES:
+            _require(_flag(option), _FEATURES[option])
+        if options.is_for_ipu:
+            raise InvalidArgumentError(
+                f"{_flag(option)}: only --target xla supports it, and this is {options.target}; "
+                "leave it out"
+            )
+
+
+def _require(option: str, feature: str) -> None:
+    """Raise UnsupportedError if Keras's backend lacks ``feature``, which ``option`` needs."""
+    try:
+        require(feature)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{option}: {error}") from None
+
+
+def choose_target(wanted: str) -> str:
+    """Return the target to run on: on other backends than TensorFlow's, the backend.
+
+    Raises TargetError if the backend does not support ``wanted``, and UnsupportedError if it is not
+    installed.
+    """
+    require("Model")
+    backend = current_backend()
+    if backend != TENSORFLOW:
+        if wanted == AUTO:
+            return backend
+        _require(f"--target {wanted}", "ipu")
+    # The SDK replaces this Python's TensorFlow, so one environment has one of them.
+    is_there = has_sdk()
+    if wanted == AUTO:
+        return "ipu" if is_there else "xla"
+    if wanted == "xla" and is_there:
+        raise TargetError(
+            "--target xla needs stock TensorFlow 2.18 or later, and this Python has the Poplar "
+            "SDK's: use another Python environment, or --target ipu-model"
+        )
+    if wanted != "xla" and not is_there:
+        raise TargetError(
+            f"--target {wanted} needs the Poplar SDK's TensorFlow, which this Python lacks: "
+            "enable the SDK and use its Python environment, or --target xla"
+        )
+    return wanted

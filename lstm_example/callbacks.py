@@ -11,15 +11,15 @@ TensorBoard needs TensorFlow, and CSVLogger writes no loss of an update that is 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from typing import Any
 
+from keras_recompute.errors import RecomputeError
 from keras_recompute.keras_backend import keras_of_layers
 from keras_recompute.liveness.process import resident_bytes
 
-from .divergence import require_finite
 from .event_log import Log
-from .execution_memory import measure_execution
 from .model_builder import ModelBuilder
 from .progress import Progress
 from .run_record import RunRecord
@@ -28,6 +28,10 @@ from .saves import Save, write_save
 
 _LONG_SECONDS = 10  # from which a microbatch has a line of its own
 Callback: Any = keras_of_layers().callbacks.Callback
+
+
+class NonFiniteLossError(RecomputeError):
+    """The loss or the gradient is not finite any more, so that going on would train nothing."""
 
 
 class UpdateRecorder(Callback):
@@ -44,7 +48,7 @@ class UpdateRecorder(Callback):
         del batch, logs
         # The stand-in measures its program alone, without the stacking of microbatches.
         if not hasattr(self.model, "around_execution"):
-            self._measured.enter_context(measure_execution(self._record))
+            self._measured.enter_context(self._record.measure_execution())
         self._began = time.perf_counter()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -67,15 +71,26 @@ class UpdateRecorder(Callback):
         figures = _figures_of_last_update(record)
         self._progress.update(done, options.updates, figures)
         self._write(figures)
-        require_finite(done, options, loss=loss, norm=norm)
+        # The gradient shows one update earlier than the loss that the new weights are useless.
+        self._require_finite({"the loss": loss, "the norm of the gradient": norm or 0.0})
         if "val_loss" not in logs:
             return
         loss = float(logs["val_loss"])
-        require_finite(done, options, validation_loss=loss)
+        self._require_finite({"the loss of the held-back text": loss})
         record.add_validation(loss)
         bits = bits_per_byte(loss)
         self._progress.say(f"validation after update {done}: {bits:.3f} bits per byte")
         self._write({"validation_loss": loss, "validation_bits_per_byte": bits})
+
+    def _require_finite(self, figures: dict[str, float]) -> None:
+        done, options = self._record.updates, self._record.options
+        for what, value in figures.items():
+            if not math.isfinite(value):
+                step = done * options.gradient_accumulation
+                raise NonFiniteLossError(
+                    f"{what} became {value} at update {done} (step {step}): lower --learning-rate "
+                    f"from {options.learning_rate:g}"
+                )
 
     def _write(self, figures: dict[str, Any]) -> None:
         if self._log is not None:

@@ -13,7 +13,7 @@ from keras_recompute.atomic_files import refuse_pipes_and_devices
 from keras_recompute.errors import InvalidArgumentError, RecomputeError
 from keras_recompute.keras_backend import TENSORFLOW, current_backend
 
-from .arguments import LARGEST_SEED, Options
+from .options import LARGEST_SEED, Options
 
 SYMBOLS = 256  # values of a byte
 _DIGESTED = 2**20

@@ -6,16 +6,14 @@ Runs on Python 3.8 beside the Poplar SDK.
 from __future__ import annotations
 
 import os
-from functools import partial
 from typing import Any, ContextManager, Iterator
 
 from keras_recompute.liveness import Program
 from keras_recompute.startup_lines import load_tensorflow
 
-from .arguments import Options
 from .data import batch_spec
-from .execution_memory import measure_execution
 from .model_builder import BuildModel, ModelBuilder, Say
+from .options import Options
 from .poplar_report import PoplarReports
 from .program_needs import capacity_of
 from .run_record import RunRecord
@@ -54,7 +52,7 @@ class GraphcoreBuilder(ModelBuilder):
                 model.workers = record.share.strategy
             if plan.levels > 1:
                 model.recomputation_levels = plan.levels
-        model.around_execution = partial(measure_execution, record)
+        model.around_execution = record.measure_execution
         return model
 
     def _profile(self) -> Program:

@@ -11,10 +11,10 @@ import keras_recompute as kr
 from keras_recompute.keras_backend import FEATURES, TORCH, current_backend
 from keras_recompute.liveness import Program
 
-from .arguments import Options
 from .data import batch_spec
 from .model_builder import ModelBuilder
 from .network import plain_network
+from .options import Options
 from .program_needs import capacity_of
 from .sequence_plans import SequencePlan, sections_of
 

@@ -16,8 +16,8 @@ from keras_recompute.liveness.local_device import machine_bytes
 from keras_recompute.planning import predicted_peak_bytes
 from keras_recompute.sizes import format_bytes
 
-from .arguments import Options
 from .data import SYMBOLS, data_bytes, feed_bytes
+from .options import Options
 from .sequence_plans import SequencePlan, named_plans
 
 # In errors of JAX, and of PyTorch on a CPU and on a GPU.

@@ -11,8 +11,8 @@ from keras_recompute.report.files import FIGURE_NAME, JSON_NAME, SERIALIZED_NAME
 from keras_recompute.report.optional_imports import DRAWING, check_installed
 from keras_recompute.report.page import PAGE_NAME
 
-from .arguments import Options
-from .save_names import PARTIAL, is_taken, name_of_save
+from .options import Options
+from .save_files import PARTIAL, is_taken, name_of_save
 from .sweep_report import SWEEP_NAMES
 
 # Files that a run writes into its report folder, or removes there since they are another run's.

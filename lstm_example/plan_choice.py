@@ -11,8 +11,8 @@ from keras_recompute.planning import BudgetTooSmallError
 from keras_recompute.planning.compile_search import cheapest_within_budget
 from keras_recompute.sizes import format_bytes
 
-from .arguments import Options
 from .memory_check import predicted_bytes
+from .options import Options
 from .sequence_plans import SequencePlan, plans_for
 
 # The share of a peak by which the formula may be wrong. It is of TensorFlow's kr.LSTM and kr.GRU.

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import platform
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
+from keras_recompute.fits.largest import largest_that_fits
 from keras_recompute.report.output import print_error
 from keras_recompute.sizes import format_bytes
 
-from .arguments import Options
-from .backend_models import load_builder
 from .data import Text
-from .largest_batch import largest_within_budget
 from .memory_check import predicted_bytes
-from .model_builder import BuildModel, ModelBuilder
+from .model_builder import BuildModel
+from .options import Options
 from .program_needs import bytes_needed, capacity_of, peak_and_needed_bytes
 from .progress import Progress
 from .run_record import RunRecord
 from .sequence_plans import SequencePlan, named_plans
 from .sweep_report import SweepRow, sweep_table, write_sweep
-from .training import fit
+from .training import fit, load_builder
 from .worker_processes import WorkerShare
+
+_MOST_COMPILED = 40  # batch sizes of a plan; four do where the need grows in proportion
 
 
 class Sweep:
@@ -34,7 +34,7 @@ class Sweep:
         self.progress = Progress(quiet=True)
         self.rows: list[SweepRow] = []
         self.updates = 0
-        self.versions: dict[str, str] = {"python": platform.python_version()}
+        self._record = RunRecord(WorkerShare(options))  # of the last plan
 
     def train(self, text: Text | None) -> None:
         """Compile each plan, run it unless told not to, and find the largest batch that fits."""
@@ -53,56 +53,55 @@ class Sweep:
 
     def _row(self, plan: SequencePlan, text: Text | None) -> SweepRow:
         # A record of its own, so that no plan inherits the state of another.
-        record = RunRecord(WorkerShare(self.options))
-        builder = self._builder(record)
+        self._record = record = RunRecord(WorkerShare(self.options))
+        builder = load_builder(record, self._build_model, self.progress.say)
         peak, needed = peak_and_needed_bytes(self.options, partial(builder.compile, plan))
         if not self.options.compile_only:
             fit(builder, record, text, self.progress)
         self.updates += record.updates
         return SweepRow(
-            plan=str(plan),
-            checkpoints=plan.checkpoints,
-            levels=plan.levels,
-            recompute=plan.recompute,
+            str(plan),
+            **asdict(plan),
             predicted_peak_bytes=predicted_bytes(self.options, plan),
             peak_bytes=peak,
             needed_bytes=needed,
             step_seconds=record.step_seconds,
-            largest_batch=self._largest_batch(plan),
+            largest_batch=self._largest_batch(plan, needed),
         )
 
-    def _builder(self, record: RunRecord) -> ModelBuilder:
-        builder = load_builder(record, self._build_model, self.progress.say)
-        self.versions.update(record.versions)
-        return builder
+    def _largest_batch(self, plan: SequencePlan, needed: int) -> int:
+        """Return the largest batch of ``plan`` that fits, proven by compiling it and one more.
 
-    def _largest_batch(self, plan: SequencePlan) -> int:
-        """Return the largest batch of ``plan`` that fits, proven by compiling it and one more."""
+        The plan's own batch needs ``needed`` bytes.
+        """
 
         def needed_bytes(batch_size: int) -> int:
             options = replace(self.options, batch_size=batch_size)
-            builder = self._builder(RunRecord(WorkerShare(options)))
+            record = RunRecord(WorkerShare(options))
+            builder = load_builder(record, self._build_model, self.progress.say)
             return bytes_needed(self.options, partial(builder.compile, plan))
 
-        return largest_within_budget(
+        found = largest_that_fits(
+            needed_bytes,
+            known={self.options.batch_size: needed},
             budget_bytes=self.capacity_bytes,
-            predicted_bytes=partial(predicted_bytes, self.options, plan),
-            needed_bytes=needed_bytes,
+            tries=_MOST_COMPILED,
         )
+        return found.fits or 0
 
     def report(self) -> None:
         """Print the table and write the report. Raises ReportError if it cannot be written."""
         options = self.options
         print(sweep_table(self.rows, self.capacity_bytes))
         if options.report:
-            title = (
-                f"{options.cell.upper()}, {options.seq_len} steps, {options.units} units, "
-                f"batch {options.batch_size}"
+            sizes = f"{options.units} units, batch {options.batch_size}"
+            paths = write_sweep(
+                self.rows,
+                options.report,
+                capacity_bytes=self.capacity_bytes,
+                title=f"{options.cell.upper()}, {options.seq_len} steps, {sizes}",
             )
-            for path in write_sweep(
-                self.rows, options.report, capacity_bytes=self.capacity_bytes, title=title
-            ):
-                print(f"report: {path}")
+            print("\n".join(f"report: {path}" for path in paths))
 
     def fields(self) -> dict[str, Any]:
         """Return the figures so far for a JSON file."""
@@ -111,6 +110,6 @@ class Sweep:
         return {
             **found,
             "capacity_bytes": self.capacity_bytes,
-            "versions": self.versions,
-            "rows": [asdict(row) for row in self.rows],
+            "versions": self._record.versions,
+            "rows": list(map(asdict, self.rows)),
         }

@@ -11,7 +11,7 @@ from keras_recompute.errors import DoesNotFitError
 from keras_recompute.liveness import Program
 from keras_recompute.liveness.device_compilers import find_device
 
-from .arguments import Options
+from .options import Options
 
 _IPU_BYTES = 1472 * 624 * 1024  # the memory of one Mk2 IPU: tiles x KiB per tile
 

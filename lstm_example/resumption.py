@@ -7,8 +7,8 @@ from typing import Any
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.keras_backend import TITLES
 
-from .arguments import Options
 from .data import Text
+from .options import Options
 from .saves import Save, last_save
 
 # Options that change what is learnt. Checkpoints, levels, budgets and reports do not.
@@ -22,16 +22,14 @@ _SETTINGS = (
     "gradient_accumulation",
     "learning_rate",
     "seed",
+    "validation",
 )
 
 
 def resume_settings(options: Options, text: Text | None) -> dict[str, Any]:
     """Return the options that a resumed run must share with the saved one."""
-    return {
-        **{name: getattr(options, name) for name in _SETTINGS},
-        "validation": options.validation,
-        "text": text and text.digest(),
-    }
+    settings = {name: getattr(options, name) for name in _SETTINGS}
+    return {**settings, "text": text and text.digest()}
 
 
 def find_save_to_resume(options: Options, text: Text | None) -> Save | None:
@@ -42,14 +40,14 @@ def find_save_to_resume(options: Options, text: Text | None) -> Save | None:
     """
     if options.save is None:
         return None
+    save = last_save(options.save, "--resume" if options.resume else "--save")
     if not options.resume:
-        if last_save(options.save, "--save") is not None:
-            raise InvalidArgumentError(
-                f"--save {options.save}: it has saves of an earlier run; continue it with "
-                "--resume, or choose another folder"
-            )
-        return None
-    save = last_save(options.save, "--resume")
+        if save is None:
+            return None
+        raise InvalidArgumentError(
+            f"--save {options.save}: it has saves of an earlier run; continue it with --resume, or "
+            "choose another folder"
+        )
     if save is None:
         raise InvalidArgumentError(
             f"--resume: there is no save in {options.save}; leave it out to start a new run"
@@ -92,10 +90,8 @@ def check_versions(save: Save, versions: dict[str, str]) -> None:
 def describe_resumption(save: Save, versions: dict[str, str]) -> str:
     """Return as text from where a run goes on, and how near to an undisturbed run."""
     before, now = _backend_of(save.state["versions"]), _backend_of(versions)
-    said = f"going on from {save.path}"
-    if before == now:
-        return said
-    return f"{said}, written on {before}: on {now} losses are the same to about 1e-4"
+    nearly = f", written on {before}: on {now} losses are the same to about 1e-4"
+    return f"going on from {save.path}{'' if before == now else nearly}"
 
 
 def _backend_of(versions: dict[str, str]) -> str | None:

@@ -25,16 +25,17 @@ from keras_recompute.keras_backend import TORCH, current_backend
 from keras_recompute.liveness.device_compilers import find_device, require_compiler
 from keras_recompute.report.output import Output, print_error, watch_output
 
-from .arguments import Options, parse_arguments
+from .arguments import parse_arguments
 from .data import Text, find_text
 from .event_log import check_log
-from .json_file import write_figures
 from .memory_check import check_memory, describe_shortage, is_out_of_memory
 from .model_builder import BuildModel
+from .network import generate
+from .options import Options
 from .output_checks import check_outputs
 from .plan_sweep import Sweep
 from .resumption import find_save_to_resume
-from .sampling import generate
+from .run_report import write_figures
 from .saves import hold_folder, list_saves
 from .stop_signals import ignore_signals, raise_on_signals
 from .training_run import TrainingRun

@@ -5,14 +5,18 @@ Runs on Python 3.8 beside the Poplar SDK.
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import statistics
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Iterator
 
+from keras_recompute.keras_backend import TENSORFLOW, current_backend
 from keras_recompute.liveness import Program
+from keras_recompute.liveness.local_device import measure_host_and_device
+from keras_recompute.liveness.process import process_memory
 
-from .arguments import Options
+from .options import Options
 from .plan_choice import Choice
 from .saves import Save
 from .sequence_plans import SequencePlan
@@ -89,6 +93,26 @@ class RunRecord:
         """Add the loss of the held-back text after the last update."""
         figures = {"update": self.updates, "loss": loss, "trained_seconds": self.trained_seconds}
         self.validation.append(figures)
+
+    @contextlib.contextmanager
+    def measure_execution(self) -> Iterator[None]:
+        """Record the memory of the execution in the block, unless it compiles and others follow.
+
+        One execution is measured, and nothing is done around the others.
+        """
+        # The first execution compiles, which takes memory too.
+        compiles = not self.seconds and self.options.updates > 1
+        if self.measured or compiles:
+            yield
+        elif current_backend() == TENSORFLOW:
+            reserved = (self.program and self.program.allocated_temporary_bytes) or 0
+            with measure_host_and_device(reserved_bytes=reserved) as (on_device, memory):
+                yield
+            self.measured = MeasuredMemory(memory.over_idle_bytes, on_device.over_idle_bytes)
+        else:
+            with process_memory() as memory:
+                yield
+            self.measured = MeasuredMemory(memory.over_idle_bytes)
 
     def is_due(self, every: int) -> bool:
         """Whether what is due every ``every`` updates, and after the last one, is due now."""

@@ -1,21 +1,37 @@
-"""The last lines of a run: its loss, its plan, its peak, and the report that was asked for.
+"""What a run reports at its end: its last lines, its figures as JSON, and the report asked for.
 
 Runs on Python 3.8 beside the Poplar SDK.
 """
 
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from keras_recompute.atomic_files import atomic_write
+from keras_recompute.errors import ReportError
 from keras_recompute.liveness import Program
 from keras_recompute.sizes import format_bytes
 
-from .arguments import Options
 from .memory_check import predicted_bytes
+from .options import Options
 from .program_needs import capacity_of, needed_bytes
 from .run_record import MeasuredMemory, RunRecord
 from .sequence_plans import SequencePlan
+
+_OF_PROGRAM = (
+    "always_live_bytes",
+    "not_always_live_peak_bytes",
+    "peak_bytes",
+    "input_feed_bytes",
+    "allocated_temporary_bytes",
+    "program_steps",
+    "program_instructions",
+    "compile_seconds",
+)
 
 
 def bits_per_byte(loss: float) -> float:
@@ -76,3 +92,48 @@ def _write_report(folder: Path, options: Options, program: Program, plan: Sequen
     title = f"{options.cell.upper()}, {options.seq_len} steps, {recomputes}{where}"
     write_report(program, folder, title=title)
     print(f"report: {folder / 'liveness.png'}")
+
+
+def figures_of(record: RunRecord) -> dict[str, Any]:
+    """Return the figures of a run, as far as it came."""
+    options, plan, program = record.options, record.plan, record.program
+    found = {
+        "target": options.target,
+        "cell": options.cell,
+        "seq_len": options.seq_len,
+        **record.saved_figures(),
+        "completed": record.completed,
+        "resumed_after": record.resumed.updates if record.resumed else 0,
+        "saved": record.saved and str(record.saved.path),
+        "capacity_bytes": capacity_of(options)[0],
+        "device": options.device,
+        "workers": record.share.workers,
+    }
+    if plan:
+        found.update(asdict(plan), parameters=record.parameters)
+        found["sections"] = list(plan.counts(options.seq_len).elements())
+        found["predicted_peak_bytes"] = predicted_bytes(options, plan)
+    if program:
+        found.update({name: getattr(program, name) for name in _OF_PROGRAM})
+    if record.choice:
+        found.update(record.choice.fields())
+    if record.seconds:
+        found["step_seconds"] = record.step_seconds
+    if record.measured:
+        found.update(asdict(record.measured))
+    return found
+
+
+def write_figures(figures: dict[str, Any], path: Path) -> None:
+    """Write ``figures`` to ``path``, whole or not at all.
+
+    Raises ReportError if the file cannot be written. The figures are then printed, so that they are
+    not lost.
+    """
+    text = json.dumps(figures, indent=1) + "\n"
+    try:
+        with atomic_write(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    except ReportError as error:
+        print(text, end="", flush=True)
+        raise ReportError(f"{error}; the figures are printed instead") from error

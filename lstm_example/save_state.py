@@ -12,27 +12,14 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from typing import Any, NoReturn
+from typing import Any, Callable, NoReturn
 
-from .save_names import STATE
+from .save_files import STATE
 
 FORMAT, SCHEMA_VERSION = "keras-recompute training save", 2
 _DIGEST = "sha256_of_the_above"
 _CLOSING = "\n}"  # of the object, as json.dumps writes it with an indent
 _WITHOUT_DIGEST = 1  # the schema version of keras-recompute 0.2.0
-_NAMES = {
-    "format",
-    "schema_version",
-    "updates",
-    "settings",
-    "versions",
-    "losses",
-    "gradient_norms",
-    "validation",
-    "trained_seconds",
-    "sha256",
-}
-_NAMES_OF_VALIDATION = {"update", "loss", "trained_seconds"}
 
 
 class DamagedStateError(ValueError):
@@ -74,18 +61,12 @@ def decode_state(data: bytes) -> dict[str, Any]:
         if begin + _end(begin) != data:
             raise DamagedStateError(f"{STATE} has changed since it was written")
         state.pop(_DIGEST, None)
-    if state.keys() != _NAMES:
-        name = min(state.keys() ^ _NAMES)
+    is_valid = _validity(state)
+    for name in sorted(state.keys() ^ is_valid.keys()):
         raise DamagedStateError(f"{STATE} is damaged: {name!r:.40} is missing or unknown")
-    wrong = _wrong_name(state)
-    if (
-        not wrong
-        and version == _WITHOUT_DIGEST
-        and not {"tensorflow", "keras"} <= set(state["versions"])
-    ):
-        wrong = "versions"
-    if wrong:
-        raise DamagedStateError(f"{STATE} is damaged: its {wrong!r} are impossible")
+    for name in is_valid:
+        if not is_valid[name]:
+            raise DamagedStateError(f"{STATE} is damaged: its {name!r} are impossible")
     return state
 
 
@@ -97,26 +78,26 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
 
 
-def _wrong_name(state: dict[str, Any]) -> str | None:
-    """Return the first name whose value no run writes."""
-    for name in ("settings", "versions", "sha256"):
-        if not isinstance(state[name], dict):
-            return name
-    updates = state["updates"]
-    if type(updates) is not int or updates < 1:
-        return "updates"
-    for name in ("losses", "gradient_norms"):
-        figures = state[name]
-        if not isinstance(figures, list) or len(figures) != updates:
-            return name
-        if not all(map(_is_figure, figures)):
-            return name
-    rows = state["validation"]
-    if not isinstance(rows, list) or not all(_is_validation(row, updates) for row in rows):
-        return "validation"
-    if not _is_figure(state["trained_seconds"]) or state["trained_seconds"] < 0:
-        return "trained_seconds"
-    return None
+def _validity(state: dict[str, Any]) -> dict[str, bool]:
+    """Return for each name of a state whether a run can have written its value."""
+    get: Callable[[str], Any] = state.get
+    updates, versions, rows = get("updates"), get("versions"), get("validation")
+    is_count = type(updates) is int and updates >= 1
+    needed = {"tensorflow", "keras"} if state["schema_version"] == _WITHOUT_DIGEST else set()
+    return {
+        "format": True,
+        "schema_version": True,
+        "settings": isinstance(get("settings"), dict),
+        "versions": isinstance(versions, dict) and needed <= versions.keys(),
+        "sha256": isinstance(get("sha256"), dict),
+        "updates": is_count,
+        "losses": _are_figures(get("losses"), updates),
+        "gradient_norms": _are_figures(get("gradient_norms"), updates),
+        "validation": is_count
+        and isinstance(rows, list)
+        and all(_is_validation(row, updates) for row in rows),
+        "trained_seconds": _is_figure(get("trained_seconds")) and get("trained_seconds") >= 0,
+    }
 
 
 def _is_figure(value: Any) -> bool:
@@ -124,8 +105,12 @@ def _is_figure(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
+def _are_figures(values: Any, count: Any) -> bool:
+    return isinstance(values, list) and len(values) == count and all(map(_is_figure, values))
+
+
 def _is_validation(row: Any, updates: int) -> bool:
-    if not isinstance(row, dict) or row.keys() != _NAMES_OF_VALIDATION:
+    if not isinstance(row, dict) or row.keys() != {"update", "loss", "trained_seconds"}:
         return False
     is_update = type(row["update"]) is int and 1 <= row["update"] <= updates
     return is_update and _is_figure(row["loss"]) and _is_figure(row["trained_seconds"])

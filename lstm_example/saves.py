@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import os
 import shutil
-import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +20,18 @@ from keras_recompute.atomic_files import FILE, file_kind, read_whole, refuse_pip
 from keras_recompute.errors import InvalidArgumentError, RecomputeError, ReportError
 from keras_recompute.report.output import print_error
 
-from .save_names import LOCK, MODEL, OPTIMIZER, PARTIAL, SAVE, STATE, name_of_save
-from .save_removal import remove_save, remove_unfinished
+from .path_failures import refuse_path
+from .save_files import (
+    LOCK,
+    MODEL,
+    OPTIMIZER,
+    PARTIAL,
+    SAVE,
+    STATE,
+    name_of_save,
+    remove_save,
+    remove_unfinished,
+)
 from .save_state import DamagedStateError, NewerStateError, decode_state, encode_state
 
 _STATE_BYTES_AT_MOST = 2**30
@@ -50,12 +59,8 @@ def last_save(folder: Path, said_by: str) -> Save | None:
 
     Raises InvalidArgumentError if it cannot be read or is damaged. ``said_by`` begins the message.
     """
-    try:
+    with refuse_path(f"{said_by} {folder}", "it cannot be read"):
         paths = _paths(folder)
-    except OSError as error:
-        raise InvalidArgumentError(
-            f"{said_by} {folder}: it cannot be read ({error.strerror})"
-        ) from None
     return _read(paths[-1], said_by) if paths else None
 
 
@@ -84,10 +89,9 @@ def write_save(
         _flush_to_disk(folder)
     # On a full disk h5py, by which Keras writes, raises RuntimeError and ValueError too.
     except (OSError, RuntimeError, ValueError) as error:
-        there = list_saves(folder)
         last = "there is no save yet"
-        if there:
-            last = f"the last save is {there[-1].name}, and --resume continues from it"
+        for save in list_saves(folder)[-1:]:
+            last = f"the last save is {save.name}, and --resume continues from it"
         why = " ".join(str(getattr(error, "strerror", None) or error).split())
         raise SaveError(f"{target} cannot be written ({why:.200}): {last}") from error
     finally:
@@ -103,11 +107,10 @@ def _remove_old(folder: Path, keep: int) -> None:
         try:
             remove_save(old)
         except OSError as error:
+            why = f"--keep {keep}: {old} cannot be removed: {error.strerror or error}"
             if old not in _said_to_stay:
-                print_error(
-                    f"warning: --keep {keep}: {old} cannot be removed: {error.strerror or error}"
-                )
-                _said_to_stay.add(old)
+                print_error(f"warning: {why}")
+            _said_to_stay.add(old)
 
 
 _said_to_stay: set[Path] = set()
@@ -119,13 +122,9 @@ def hold_folder(folder: Path) -> Iterator[None]:
 
     Raises InvalidArgumentError if another run holds it, or it cannot be written.
     """
-    try:
+    with refuse_path(f"--save {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         lock = _open_lock(folder / LOCK)
-    except OSError as error:
-        raise InvalidArgumentError(
-            f"--save {folder}: it cannot be written ({error.strerror})"
-        ) from None
     try:
         # The lock ends with the process, however it ends, so no stale one can remain.
         _hold(lock, folder)
@@ -140,18 +139,12 @@ def _open_lock(path: Path) -> int:
 
     Raises OSError if something else is there.
     """
-    link_refused = f"{path} is a symbolic link instead of a run's lock file: remove it"
-    if path.is_symlink():
-        raise OSError(None, link_refused)
-    if file_kind(path) not in (None, FILE):
-        raise OSError(None, f"{path} is {file_kind(path)} instead of a run's lock file: remove it")
-    # Checked again while opening: a link to another user's file may have appeared there.
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    lock = os.open(path, flags, 0o666)
-    if not stat.S_ISREG(os.fstat(lock).st_mode):
-        os.close(lock)
-        raise OSError(None, link_refused)
-    return lock
+    what = "a symbolic link" if path.is_symlink() else file_kind(path)
+    if what not in (None, FILE):
+        raise OSError(None, f"{path} is {what} instead of a run's lock file: remove it")
+    # No link is followed, which may have appeared there since, and no pipe is waited for.
+    flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
 
 
 def _hold(lock: int, folder: Path) -> None:
@@ -159,32 +152,28 @@ def _hold(lock: int, folder: Path) -> None:
         import fcntl
     except ImportError:  # Windows
         return
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise InvalidArgumentError(
-            f"--save {folder}: another run saves there; choose another folder"
-        ) from None
-    except OSError as error:  # of some file systems over a network
-        raise InvalidArgumentError(
-            f"--save {folder}: it cannot be locked for this run ({error.strerror})"
-        ) from None
+    # Some file systems over a network have no locks.
+    with refuse_path(f"--save {folder}", "it cannot be locked for this run"):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidArgumentError(
+                f"--save {folder}: another run saves there; choose another folder"
+            ) from None
 
 
 def _paths(folder: Path) -> list[Path]:
     """Return the saves in ``folder``, oldest first."""
-    if not folder.exists():
-        return []
-    found = [path for path in folder.iterdir() if SAVE.fullmatch(path.name)]
-    return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
+    found = folder.iterdir() if folder.exists() else ()
+    saves = [path for path in found if SAVE.fullmatch(path.name)]
+    return sorted(saves, key=lambda path: int(path.name.rpartition("-")[2]))
 
 
 def list_saves(folder: Path) -> list[Path]:
     """Return the paths of the saves in ``folder``, oldest first; none if it cannot be read."""
-    try:
+    with contextlib.suppress(OSError):
         return _paths(folder)
-    except OSError:
-        return []
+    return []
 
 
 def _read(path: Path, said_by: str) -> Save:

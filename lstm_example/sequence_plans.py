@@ -13,7 +13,7 @@ from keras_recompute.keras_backend import FEATURES, current_backend
 from keras_recompute.planning import section_lengths
 from keras_recompute.planning.nested_sections import equal_groups
 
-from .arguments import Options
+from .options import Options
 
 # More levels gain nothing, and more sections take minutes to build.
 MOST_LEVELS, MOST_SECTIONS = 3, 1024

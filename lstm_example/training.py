@@ -1,4 +1,4 @@
-"""Training of the example: a model is fitted to its data, with callbacks that record each update.
+"""Training of the example: the backend's models, fitted to data by callbacks that record updates.
 
 Runs on Python 3.8 beside the Poplar SDK.
 """
@@ -7,16 +7,32 @@ from __future__ import annotations
 
 from typing import Any
 
+from keras_recompute.keras_backend import TENSORFLOW, current_backend
+
 from .data import Text, microbatches, validation_batches
 from .event_log import Log
 from .memory_check import check_fits
-from .model_builder import ModelBuilder
+from .model_builder import BuildModel, ModelBuilder, Say
 from .program_needs import needed_bytes
 from .progress import Progress
 from .resumption import describe_resumption, resume_settings
 from .run_record import RunRecord
 
 _VALIDATED = 8  # microbatches of the text that is held back, at least
+
+
+def load_builder(record: RunRecord, build_model: BuildModel, say: Say) -> ModelBuilder:
+    """Load the framework of Keras's backend, and return what builds models with it.
+
+    ``build_model`` is for Graphcore's API, which TensorFlow alone has.
+    """
+    if current_backend() == TENSORFLOW:
+        from .graphcore_models import GraphcoreBuilder
+
+        return GraphcoreBuilder(record, say, build_model)
+    from .keras_models import KerasBuilder
+
+    return KerasBuilder(record, say)
 
 
 def fit(builder: ModelBuilder, record: RunRecord, text: Text | None, progress: Progress) -> None:

@@ -11,20 +11,18 @@ from typing import Any
 from keras_recompute.keras_backend import TITLES, TORCH, current_backend
 from keras_recompute.report.output import print_error
 
-from .backend_models import load_builder
 from .data import Text
 from .graphcore_models import request_reports
-from .json_file import figures_of
 from .model_builder import BuildModel, ModelBuilder
 from .plan_choice import choice_for
 from .program_needs import bytes_needed
 from .progress import Progress
 from .resumption import check_versions
 from .run_record import RunRecord
-from .run_report import print_run
+from .run_report import figures_of, print_run
 from .saves import Save
 from .sequence_plans import SequencePlan, named_plans
-from .training import fit
+from .training import fit, load_builder
 from .worker_processes import WorkerShare
 
 

@@ -9,11 +9,12 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
+from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.startup_lines import hide_startup_lines, load_tensorflow
 
-from .argument_checks import AUTO, check_workers
-from .arguments import Options
+from .arguments import sharing_problems
 from .data import Text
+from .options import AUTO, Options
 
 if TYPE_CHECKING:
     from keras_recompute.distribute.cluster import Cluster
@@ -74,7 +75,8 @@ def join_cluster(options: Options, text: Text | None) -> Iterator[WorkerShare]:
 
     cluster = _find_cluster()
     workers = len(cluster.addresses)
-    check_workers(cluster.said_by, workers, options.gradient_accumulation)
+    for why in sharing_problems(cluster.said_by, workers, options):
+        raise InvalidArgumentError(why)
     shared_options = {
         name: value for name, value in vars(options).items() if name not in _MAY_DIFFER
     }

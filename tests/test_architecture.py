@@ -143,7 +143,7 @@ EXAMPLE_IMPORTS = {
     f"keras_recompute.{name}"
     for name in (
         *("atomic_files", "command_line", "keras_backend", "sizes", "startup_lines"),
-        "distribute.cluster",
+        *("distribute.cluster", "fits.largest"),
         *("liveness.device_compilers", "liveness.local_device", "liveness.process"),
         *("planning.compile_search", "planning.nested_sections"),
         *("report.files", "report.optional_imports", "report.output", "report.page"),

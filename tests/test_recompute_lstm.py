@@ -9,13 +9,13 @@ import pytest
 
 import recompute_lstm
 from lstm_example.arguments import parse_arguments
-from lstm_example.backend_models import load_builder
-from lstm_example.json_file import figures_of
 from lstm_example.memory_check import predicted_bytes
 from lstm_example.program_needs import needed_bytes
 from lstm_example.progress import Progress
 from lstm_example.run_record import RunRecord
+from lstm_example.run_report import figures_of
 from lstm_example.sequence_plans import SequencePlan, named_plans, plans_for
+from lstm_example.training import load_builder
 from lstm_example.worker_processes import WorkerShare
 
 ROOT = Path(__file__).parent.parent

@@ -12,9 +12,10 @@ import pytest
 
 import recompute_lstm
 from keras_recompute.errors import InvalidArgumentError
-from lstm_example.arguments import LARGEST_SEED, parse_arguments
+from lstm_example.arguments import parse_arguments
 from lstm_example.data import find_text, microbatches, validation_batches
 from lstm_example.network import _draw_byte
+from lstm_example.options import LARGEST_SEED
 from lstm_example.sequence_plans import named_plans
 
 LONG = "x" * 300

@@ -102,7 +102,7 @@ def test_signs_that_no_terminal_should_get_are_told_as_escapes(place, capsys):
 def test_a_name_that_a_folder_just_takes_is_no_trouble(place):
     from fake_training import PROGRAM
 
-    from lstm_example.json_file import write_figures
+    from lstm_example.run_report import write_figures
 
     write_figures({"loss": 1}, place / ("y" * 250 + ".json"))
     write_figures({"loss": 1}, place / ("\U0001f40d" * 60 + ".j"))  # 240 bytes and the ending
@@ -111,7 +111,7 @@ def test_a_name_that_a_folder_just_takes_is_no_trouble(place):
 
 
 def test_a_link_to_a_file_stays_a_link(place):
-    from lstm_example.json_file import write_figures
+    from lstm_example.run_report import write_figures
 
     (place / "figures").symlink_to("file")
     write_figures({}, place / "figures")

@@ -11,8 +11,7 @@ import pytest
 
 from keras_recompute.errors import InvalidArgumentError
 from lstm_example.network import restore, sample_bytes
-from lstm_example.save_names import MODEL, OPTIMIZER
-from lstm_example.saves import Save
+from lstm_example.saves import MODEL, OPTIMIZER, Save
 
 keras = pytest.importorskip("keras")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from lstm_example.arguments import parse_arguments
-from lstm_example.json_file import figures_of
 from lstm_example.run_record import RunRecord
+from lstm_example.run_report import figures_of
 from lstm_example.saves import Save
 from lstm_example.worker_processes import WorkerShare
 
