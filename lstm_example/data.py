@@ -6,14 +6,15 @@ import hashlib
 import io
 import itertools
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator
+from functools import partial
+from typing import IO, Any, Callable, Iterable, Iterator
 
 from keras_recompute.atomic_files import refuse_pipes_and_devices
 from keras_recompute.errors import InvalidArgumentError, RecomputeError
 from keras_recompute.keras_backend import TENSORFLOW, current_backend
 
 from .options import LARGEST_SEED, Options
+from .path_failures import refuse_path
 
 SYMBOLS = 256  # values of a byte
 _DIGESTED = 2**20
@@ -22,32 +23,25 @@ _BYTES = 4  # of an int32 symbol, of a float32 number
 
 @dataclass(frozen=True)
 class Text:
-    """A text to learn: its bytes, or a file that is read only where needed."""
+    """A text to learn: its name, what opens it, and its bytes; it is read where needed."""
 
     name: str
-    source: bytes | Path
+    open: Callable[[], IO[Any]]
     length: int
     failures: list[RecomputeError] = field(default_factory=list, compare=False)
     """Errors raised while reading: TensorFlow, which reads in training, raises its own instead."""
 
     def digest(self) -> str:
         """Return the length of the text and a hash of its beginning, to recognise it."""
-        if isinstance(self.source, Path):
-            with self.source.open("rb") as file:
-                # Only the beginning, as a text may be larger than memory.
-                beginning = file.read(_DIGESTED)
-        else:
-            beginning = self.source[:_DIGESTED]
+        with self.open() as file:
+            # Only the beginning, as a text may be larger than memory.
+            beginning = file.read(_DIGESTED)
         return f"{self.length} bytes, {hashlib.sha256(beginning).hexdigest()[:16]}"
 
     def stretches(self, begins: Iterable[int], length: int) -> Iterator[bytes]:
         """Yield ``length`` bytes from each of ``begins``. Raises RecomputeError."""
         try:
-            with (
-                io.BytesIO(self.source)
-                if isinstance(self.source, bytes)
-                else self.source.open("rb")
-            ) as file:
+            with self.open() as file:
                 for begin in begins:
                     file.seek(begin)
                     found = file.read(length)
@@ -75,32 +69,23 @@ def find_text(options: Options) -> Text:
         from pydoc_data.topics import topics
 
         reference = "\n".join(topics[key] for key in sorted(topics)).encode()
-        text = Text("the Python language reference", reference, len(reference))
+        text = Text("the Python language reference", partial(io.BytesIO, reference), len(reference))
     else:
-        text = _text_of_file(f"--text {options.text}", options.text)
+        name = f"--text {options.text}"
+        with refuse_path(name, "it cannot be read"):
+            refuse_pipes_and_devices(options.text)
+            with options.text.open("rb") as file:
+                text = Text(name, partial(options.text.open, "rb"), file.seek(0, io.SEEK_END))
     learnt = learnt_bytes(text, options)
     held_back = text.length - learnt if options.validation else needed
     if min(learnt, held_back) < needed:
-        which = ""
-        if options.validation:
-            which = (
-                f", {learnt} to train on and {held_back} held back by --validation "
-                f"{options.validation:g}"
-            )
+        parts = f", {learnt} to train on and {held_back} held back by --validation"
+        which = f"{parts} {options.validation:g}" if options.validation else ""
         raise InvalidArgumentError(
             f"{text.name} has {text.length} bytes{which}, but a sequence of {options.seq_len} "
             f"steps needs {needed}: give a longer text, or lower --seq-len"
         )
     return text
-
-
-def _text_of_file(name: str, path: Path) -> Text:
-    try:
-        refuse_pipes_and_devices(path)
-        with path.open("rb") as file:
-            return Text(name, path, file.seek(0, io.SEEK_END))
-    except OSError as error:
-        raise InvalidArgumentError(f"{name}: it cannot be read ({error.strerror})") from None
 
 
 def data_bytes(options: Options) -> int:

@@ -13,7 +13,6 @@ from keras_recompute.startup_lines import load_tensorflow
 
 from .data import batch_spec
 from .model_builder import BuildModel, ModelBuilder, Say
-from .options import Options
 from .poplar_report import PoplarReports
 from .program_needs import capacity_of
 from .run_record import RunRecord
@@ -23,12 +22,25 @@ from .sequence_plans import SequencePlan
 class GraphcoreBuilder(ModelBuilder):
     """Builds pipelined models in the scope of an IPUStrategy."""
 
+    _reports: PoplarReports | None = None
+
     def __init__(self, record: RunRecord, say: Say, build_model: BuildModel) -> None:
         super().__init__(record, say)
         self._build_model = build_model
 
     def _load(self) -> dict[str, str]:
-        self._tf = tf = load_runtime(self._options.target)
+        options = self._options
+        # Before TensorFlow, with which Poplar reads the environment.
+        if options.is_for_ipu and options.report:
+            self._reports = PoplarReports(options.report / "poplar")
+        if options.target == "ipu-model":
+            flags = os.environ.get("TF_POPLAR_FLAGS", "")
+            os.environ["TF_POPLAR_FLAGS"] = f"{flags} --use_ipu_model".strip()
+        self._tf = tf = load_tensorflow(list_devices=not options.is_for_ipu)
+        if not options.is_for_ipu:
+            from keras_recompute.ipu import install
+
+            install()
         return {"tensorflow": tf.__version__, "keras": tf.keras.__version__}
 
     def _new_model(self, plan: SequencePlan) -> Any:
@@ -88,22 +100,7 @@ class GraphcoreBuilder(ModelBuilder):
             return float(logs["loss"]), None
         return of_model.losses[-1], of_model.gradient_norms[-1]
 
-
-def request_reports(options: Options) -> PoplarReports | None:
-    """Request the reports of Poplar that ``--report`` needs. Comes before TensorFlow is loaded."""
-    if not options.is_for_ipu or not options.report:
-        return None
-    return PoplarReports(options.report / "poplar")
-
-
-def load_runtime(target: str) -> Any:
-    """Return TensorFlow, in which Graphcore's API can be imported."""
-    if target == "ipu-model":
-        flags = os.environ.get("TF_POPLAR_FLAGS", "")
-        os.environ["TF_POPLAR_FLAGS"] = f"{flags} --use_ipu_model".strip()
-    tf = load_tensorflow(list_devices=target == "xla")
-    if target == "xla":
-        from keras_recompute.ipu import install
-
-        install()
-    return tf
+    def read_report(self) -> None:
+        """Record the program that Poplar reports, if it was asked to."""
+        if self._reports:
+            self._record.program = self._reports.read()

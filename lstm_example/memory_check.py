@@ -22,11 +22,7 @@ from .sequence_plans import SequencePlan, named_plans
 
 # In errors of JAX, and of PyTorch on a CPU and on a GPU.
 _NO_MEMORY = "RESOURCE_EXHAUSTED", "DefaultCPUAllocator: can't allocate", "CUDA out of memory"
-_OTHER_RESOURCES = [
-    getattr(errno, name)
-    for name in ("ENOSPC", "EDQUOT", "EMFILE", "ENFILE")
-    if hasattr(errno, name)
-]
+_OTHER_RESOURCES = errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE
 
 
 def check_memory(options: Options) -> None:
@@ -49,12 +45,11 @@ def check_fits(step_bytes: int, options: Options) -> None:
 
 def describe_needs(step_bytes: int, options: Options) -> str:
     """Return as text what the run needs and what there is."""
-    data, there = data_bytes(options), machine_bytes()
-    parts = [(step_bytes, "a training step"), (data, "its data")]
-    what = " and ".join(f"{format_bytes(count)} for {part}" for count, part in parts if count)
-    return f"the run needs {what}" + (
-        "" if there is None else f", and this machine has {format_bytes(there)} of memory"
-    )
+    parts = {"a training step": step_bytes, "its data": data_bytes(options)}
+    said = [f"{format_bytes(count)} for {part}" for part, count in parts.items() if count]
+    there = machine_bytes()
+    has = "" if there is None else f", and this machine has {format_bytes(there)} of memory"
+    return f"the run needs {' and '.join(said)}{has}"
 
 
 def describe_shortage(options: Options) -> str:
@@ -82,11 +77,9 @@ def predicted_step_bytes(options: Options) -> int:
     optimiser's state.
     """
     plans = [] if options.compile_only else named_plans(options)
-    single = replace(options, seq_len=1, batch_size=1)
-    return max(
-        [predicted_bytes(options, plan) for plan in plans]
-        or [predicted_bytes(single, SequencePlan(0))]
-    )
+    if not plans:
+        return predicted_bytes(replace(options, seq_len=1, batch_size=1), SequencePlan(0))
+    return max(predicted_bytes(options, plan) for plan in plans)
 
 
 def predicted_bytes(options: Options, plan: SequencePlan, batch_size: int | None = None) -> int:

@@ -62,6 +62,9 @@ class ModelBuilder:
         """Return loss and gradient norm of the update whose ``logs`` Keras has; None if unknown."""
         raise NotImplementedError
 
+    def read_report(self) -> None:
+        """Record the program as the device reports it after training, if it does."""
+
     def _load(self) -> dict[str, str]:
         """Load the framework and return the versions of what was loaded."""
         raise NotImplementedError

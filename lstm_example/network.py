@@ -84,9 +84,8 @@ def _load_arrays(save: Save) -> list[Any]:
         with np.load(save.path / OPTIMIZER, allow_pickle=False) as arrays:
             return [arrays[f"arr_{number}"] for number in range(len(arrays.files))]
     except Exception as error:  # of zipfile, zlib or NumPy, for any damage
-        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise InvalidArgumentError(
-            f"--resume {save.path}: {OPTIMIZER} cannot be read ({first:.200})"
+            f"--resume {save.path}: {OPTIMIZER} cannot be read ({_first_line(error)})"
         ) from error
 
 
@@ -183,12 +182,14 @@ def _load_network(save: Save, said_by: str) -> Any:
     try:
         return keras.models.load_model(save.path / MODEL)
     except Exception as error:  # of any kind, and many lines long
-        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        wrote = f"Keras {save.state['versions'].get('keras')}"
         raise InvalidArgumentError(
-            f"{said_by} {save.path}: Keras {keras.__version__} cannot open {MODEL}, which {wrote} "
-            f"wrote ({first:.200})"
+            f"{said_by} {save.path}: Keras {keras.__version__} cannot open {MODEL}, which Keras "
+            f"{save.state['versions'].get('keras')} wrote ({_first_line(error)})"
         ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
 
 
 def _draw_byte(logits: Any, temperature: float, random: Any) -> int:

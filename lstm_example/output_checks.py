@@ -12,6 +12,7 @@ from keras_recompute.report.optional_imports import DRAWING, check_installed
 from keras_recompute.report.page import PAGE_NAME
 
 from .options import Options
+from .path_failures import refuse_path
 from .save_files import PARTIAL, is_taken, name_of_save
 from .sweep_report import SWEEP_NAMES
 
@@ -23,24 +24,15 @@ def check_outputs(options: Options) -> None:
     """Raise InvalidArgumentError if a result could not be written; leave no trace of the trial."""
     names = REPORT_NAMES if options.sweep is None else SWEEP_NAMES
     for option, path, wanted, files in (
-        (
-            "--report",
-            options.report,
-            FOLDER,
-            [options.report / name for name in names] if options.report else [],
-        ),
-        ("--json", options.json, FILE, [options.json] if options.json else []),
+        ("--report", options.report, FOLDER, names),
+        ("--json", options.json, FILE, ("",)),
     ):
         if path is None:
             continue
-        try:
+        with refuse_path(f"{option} {path}"):
             _check_place(option, path, wanted, options.force)
-            for file in files:
-                check_atomic_write(file)
-        except OSError as error:
-            raise InvalidArgumentError(
-                f"{option} {path}: it cannot be written ({error.strerror})"
-            ) from None
+            for name in files:
+                check_atomic_write(path / name)
     if options.report:
         try:
             check_installed(DRAWING)
@@ -78,46 +70,41 @@ def _check_place(option: str, path: Path, wanted: str, force: bool) -> None:
 
 def _check_save(folder: Path) -> None:
     """Raise InvalidArgumentError if ``--save`` could not be written."""
-    try:
+    with refuse_path(f"--save {folder}"):
         what = file_kind(folder)
         if what not in (None, FOLDER):
             raise InvalidArgumentError(
                 f"--save {folder}: it is {what}, not a folder; choose another name"
             )
         check_atomic_write(folder / f"{PARTIAL}{name_of_save(0)}")
-    except OSError as error:
-        raise InvalidArgumentError(
-            f"--save {folder}: it cannot be written ({error.strerror})"
-        ) from None
 
 
 def _check_apart(options: Options, names: tuple[str, ...]) -> None:
     """Raise InvalidArgumentError if a result would overwrite another one, or the text to learn."""
-    # Resolved, so that two names of one file are recognised.
-    text = options.text and Path(os.path.realpath(options.text))
-    folders = [("--report", options.report), ("--save", options.save), ("--log", options.log)]
-    places = {option: Path(os.path.realpath(path)) for option, path in folders if path}
-    report_files = {places["--report"] / name for name in names} if options.report else set()
-    if text in report_files:
-        raise InvalidArgumentError(
-            f"--report {options.report}: it would overwrite {options.text}, the text to learn; "
-            "choose another name"
-        )
-    if text and text.parent == places.get("--save") and is_taken(text.name):
-        raise InvalidArgumentError(
-            f"--save {options.save}: it would overwrite {options.text}, the text to learn; choose "
-            "another folder"
-        )
-    if not options.json:
-        return
-    json, why = Path(os.path.realpath(options.json)), ""
-    for option, folder in places.items():
+    text, json, why = _resolved(options.text), _resolved(options.json), ""
+    for option, path, is_written, noun in (
+        ("--report", options.report, names.__contains__, "name"),
+        ("--save", options.save, is_taken, "folder"),
+        ("--log", options.log, lambda _: False, "folder"),
+    ):
+        folder = _resolved(path)
+        if folder is None:
+            continue
+        if text and text.parent == folder and is_written(text.name):
+            raise InvalidArgumentError(
+                f"{option} {path}: it would overwrite {options.text}, the text to learn; choose "
+                f"another {noun}"
+            )
         if json in (folder, *folder.parents):
-            why = f"it is in the way of the folder of {option} {dict(folders)[option]}"
-    if json in report_files or (json.parent == places.get("--save") and is_taken(json.name)):
-        option = "--report" if json in report_files else "--save"
-        why = f"it is the name of a file of {option} {dict(folders)[option]}"
-    if json == text:
+            why = f"it is in the way of the folder of {option} {path}"
+        if json and json.parent == folder and is_written(json.name):
+            why = f"it is the name of a file of {option} {path}"
+    if json and json == text:
         why = "it is the text to learn"
     if why:
         raise InvalidArgumentError(f"--json {options.json}: {why}; choose another name")
+
+
+def _resolved(path: Path | None) -> Path | None:
+    """Return ``path`` without links, so that two names of one file are recognised."""
+    return path and Path(os.path.realpath(path))

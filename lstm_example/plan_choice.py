@@ -71,22 +71,19 @@ class Choice:
         assert self.chosen is not None
         said = [f"plan: {self.chosen} ({self.chosen.why(self.steps)})", f"why: {self.why}"]
         faster, cheaper = self._neighbours()
-        if faster is not None:
+        if faster:
             said.append(f"next faster: {self._needs(faster)}, too much")
-        said.append(
-            f"next cheaper: {self._needs(cheaper)}"
-            if cheaper
-            else "next cheaper: none, no plan needs less"
-        )
-        return said
+        least = "none, no plan needs less"
+        return [*said, f"next cheaper: {self._needs(cheaper) if cheaper else least}"]
 
     def fields(self) -> dict[str, Any]:
         """Return the choice for a JSON file; the plan itself is in the fields of every run."""
-        found: dict[str, Any] = {"memory_budget_bytes": self.budget_bytes}
-        found["plans_compiled"] = [self._row(plan) for plan in self.compiled]
+        found: dict[str, Any] = {
+            "memory_budget_bytes": self.budget_bytes,
+            "plans_compiled": list(map(self._row, self.compiled)),
+        }
         if self.chosen is not None:
-            found["needed_bytes"] = self.compiled[self.chosen]
-            found["why"] = self.why
+            found.update(needed_bytes=self.compiled[self.chosen], why=self.why)
             found["next_faster"], found["next_cheaper"] = map(self._row, self._neighbours())
         if self.smallest_budget_bytes is not None:
             found["smallest_budget_bytes"] = self.smallest_budget_bytes
@@ -95,19 +92,15 @@ class Choice:
     def _neighbours(self) -> tuple[SequencePlan | None, SequencePlan | None]:
         """Return the faster plan that did not fit, and the next one predicted to need less."""
         assert self.chosen is not None
-        plans = list(self.predicted)
+        plans, most = list(self.predicted), self.predicted[self.chosen]
         number = plans.index(self.chosen)
-        cheaper = (
-            plan
-            for plan in plans[number + 1 :]
-            if self.predicted[plan] < self.predicted[self.chosen]
-        )
+        cheaper = (plan for plan in plans[number + 1 :] if self.predicted[plan] < most)
         return plans[number - 1] if number else None, next(cheaper, None)
 
     def _needs(self, plan: SequencePlan) -> str:
-        if plan in self.compiled:
-            return f"{plan}, {format_bytes(self.compiled[plan])} as compiled"
-        return f"{plan}, {format_bytes(self.predicted[plan])} as predicted"
+        is_known = plan in self.compiled
+        count = (self.compiled if is_known else self.predicted)[plan]
+        return f"{plan}, {format_bytes(count)} as {'compiled' if is_known else 'predicted'}"
 
     def _row(self, plan: SequencePlan | None) -> dict[str, Any] | None:
         if plan is None:

@@ -14,7 +14,7 @@ from .data import Text
 from .memory_check import predicted_bytes
 from .model_builder import BuildModel
 from .options import Options
-from .program_needs import bytes_needed, capacity_of, peak_and_needed_bytes
+from .program_needs import capacity_of, compiled_needs
 from .progress import Progress
 from .run_record import RunRecord
 from .sequence_plans import SequencePlan, named_plans
@@ -55,7 +55,7 @@ class Sweep:
         # A record of its own, so that no plan inherits the state of another.
         self._record = record = RunRecord(WorkerShare(self.options))
         builder = load_builder(record, self._build_model, self.progress.say)
-        peak, needed = peak_and_needed_bytes(self.options, partial(builder.compile, plan))
+        peak, needed = compiled_needs(self.options, partial(builder.compile, plan))
         if not self.options.compile_only:
             fit(builder, record, text, self.progress)
         self.updates += record.updates
@@ -79,7 +79,7 @@ class Sweep:
             options = replace(self.options, batch_size=batch_size)
             record = RunRecord(WorkerShare(options))
             builder = load_builder(record, self._build_model, self.progress.say)
-            return bytes_needed(self.options, partial(builder.compile, plan))
+            return compiled_needs(self.options, partial(builder.compile, plan))[1]
 
         found = largest_that_fits(
             needed_bytes,

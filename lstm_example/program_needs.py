@@ -26,13 +26,13 @@ def capacity_of(options: Options) -> tuple[int, str]:
 
 def needed_bytes(program: Program, options: Options) -> int:
     """Return the bytes that ``program`` needs on its device, fed data included."""
-    fed = program.input_feed_bytes if options.device else 0
-    if program.allocated_temporary_bytes is None:  # nothing is reserved ahead on PyTorch
-        return program.peak_bytes + fed
-    return program.always_live_bytes + program.allocated_temporary_bytes + fed
+    fed = program.input_feed_bytes
+    # Nothing is reserved ahead on PyTorch.
+    needed = program.needed_bytes or program.peak_bytes + fed
+    return needed if options.device else needed - fed
 
 
-def peak_and_needed_bytes(options: Options, compile_plan: Callable[[], Program]) -> tuple[int, int]:
+def compiled_needs(options: Options, compile_plan: Callable[[], Program]) -> tuple[int, int]:
     """Return the peak and need of the program that ``compile_plan`` returns.
 
     Both are the need if the compiler of a device reports that it does not fit.
@@ -42,8 +42,3 @@ def peak_and_needed_bytes(options: Options, compile_plan: Callable[[], Program])
     except DoesNotFitError as error:
         return error.needed_bytes, error.needed_bytes
     return program.peak_bytes, needed_bytes(program, options)
-
-
-def bytes_needed(options: Options, compile_plan: Callable[[], Program]) -> int:
-    """Return the need of the program that ``compile_plan`` returns, also if it does not fit."""
-    return peak_and_needed_bytes(options, compile_plan)[1]

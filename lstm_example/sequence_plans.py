@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import dataclass
+from typing import Sequence
 
 from keras_recompute.keras_backend import FEATURES, current_backend
 from keras_recompute.planning import section_lengths
@@ -28,28 +29,28 @@ class SequencePlan:
     recompute: bool = True
 
     def __str__(self) -> str:
+        counted = f"{self.checkpoints} checkpoint{'s' if self.checkpoints != 1 else ''}"
         if not self.recompute:
-            return (
-                "no recomputation"
-                if not self.checkpoints
-                else f"{self.checkpoints} checkpoints, no recomputation"
-            )
-        several = f" in {self.levels} levels" if self.levels > 1 else ""
-        return f"{self.checkpoints} checkpoint{'s' if self.checkpoints != 1 else ''}{several}"
+            return f"{counted}, no recomputation" if self.checkpoints else "no recomputation"
+        return counted + (f" in {self.levels} levels" if self.levels > 1 else "")
 
     def why(self, steps: int) -> str:
         """Return what the plan does with ``steps`` timesteps, as text."""
         if not self.recompute:
             return "every activation is kept and every step runs once"
         sections = []
-        for length, count in self.counts(steps).items():
-            loops = " groups of ".join(map(str, equal_groups(count, self.levels)))
-            sections.append(f"{loops} sections of {length} steps")
+        for length, loops in self.loops(steps).items():
+            sections.append(f"{' groups of '.join(map(str, loops))} sections of {length} steps")
         return f"{' and '.join(sections)}; every step runs forward {self.levels + 1} times"
 
     def counts(self, steps: int) -> Counter[int]:
         """Return the number of sections of each length, the longest first."""
         return Counter(sorted(section_lengths(steps, self.checkpoints + 1), reverse=True))
+
+    def loops(self, steps: int) -> dict[int, Sequence[int]]:
+        """Return for each length of sections the numbers of groups in which their loops nest."""
+        counts = self.counts(steps).items()
+        return {length: equal_groups(count, self.levels) for length, count in counts}
 
     def warnings(self, steps: int) -> list[str]:
         """Return a line for each loss of this plan because numbers do not divide."""
@@ -61,8 +62,8 @@ class SequencePlan:
                 f"{long} steps and {few} have {short}. Sections of two lengths are two "
                 "outlined programs, which makes a larger program"
             )
-        for length, count in counts.items():
-            loops = equal_groups(count, self.levels)
+        for length, loops in self.loops(steps).items():
+            count = counts[length]
             if self.recompute and count > 1 and len(loops) < self.levels:
                 such = f"{4**self.levels - 1}"
                 if 4**self.levels > steps:
@@ -105,7 +106,7 @@ def plans_for(steps: int, *, levels: int | None = None) -> list[SequencePlan]:
     most = min(steps, MOST_SECTIONS)
     # Equal sections share one outlined program.
     divisors = [n for n in range(2, most + 1) if steps % n == 0]
-    powers = [2**n for n in range(1, most.bit_length()) if 2**n <= most]
+    powers = [2**n for n in range(1, most.bit_length())]
     numbers = set(divisors)
     for power in powers:
         # Sections of two lengths are slower, so they are an option only where no divisor is near.
@@ -116,13 +117,6 @@ def plans_for(steps: int, *, levels: int | None = None) -> list[SequencePlan]:
     for level in [levels] if levels else range(1, (MOST_LEVELS if nests else 1) + 1):
         for number in sorted(numbers):
             plan = SequencePlan(number - 1, level)
-            if _can_be_grouped(plan, steps):
+            if all(len(loops) == level for loops in plan.loops(steps).values()):
                 found.append(plan)
     return found
-
-
-def _can_be_grouped(plan: SequencePlan, steps: int) -> bool:
-    return all(
-        len(equal_groups(count, plan.levels)) == plan.levels
-        for count in plan.counts(steps).values()
-    )

@@ -38,6 +38,7 @@ def raise_on_signals() -> Iterator[Callable[[], None]]:
 
     def stop(number: int, _: FrameType | None) -> None:
         nonlocal was_stopped
+        # Ignored here and not by the system: Python reports a signal that was pending then.
         if can_stop:
             was_stopped = True
             let_pass()

@@ -12,10 +12,9 @@ from keras_recompute.keras_backend import TITLES, TORCH, current_backend
 from keras_recompute.report.output import print_error
 
 from .data import Text
-from .graphcore_models import request_reports
 from .model_builder import BuildModel, ModelBuilder
 from .plan_choice import choice_for
-from .program_needs import bytes_needed
+from .program_needs import compiled_needs
 from .progress import Progress
 from .resumption import check_versions
 from .run_record import RunRecord
@@ -39,7 +38,6 @@ class TrainingRun:
     def train(self, text: Text | None) -> None:
         """Choose the plan if asked to, compile, and fit."""
         options, record = self.options, self.record
-        poplar = request_reports(options)
         self.progress.say(f"loading {TITLES[current_backend()]}")
         builder = load_builder(record, self._build_model, self.progress.say)
         if record.resumed:
@@ -49,8 +47,7 @@ class TrainingRun:
             print_error(f"warning: {warning}")
         if not options.compile_only:
             fit(builder, record, text, self.progress)
-            if poplar:
-                record.program = poplar.read()
+            builder.read_report()
         record.completed = True
 
     def _build_plan(self, builder: ModelBuilder) -> SequencePlan:
@@ -61,7 +58,7 @@ class TrainingRun:
             try:
                 # The plan that is chosen is the one that is built last.
                 return choice.choose(
-                    lambda plan: bytes_needed(options, lambda: builder.compile(plan))
+                    lambda plan: compiled_needs(options, lambda: builder.compile(plan))[1]
                 )
             finally:
                 self.record.choice = choice

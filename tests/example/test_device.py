@@ -13,7 +13,7 @@ from lstm_example import memory_check
 from lstm_example.arguments import parse_arguments
 from lstm_example.data import feed_bytes
 from lstm_example.memory_check import check_memory, predicted_bytes
-from lstm_example.program_needs import bytes_needed, capacity_of, needed_bytes
+from lstm_example.program_needs import capacity_of, compiled_needs, needed_bytes
 from lstm_example.sequence_plans import SequencePlan
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +71,7 @@ def test_a_plan_that_a_device_has_no_room_for_needs_what_its_compiler_says():
     def refused():
         raise DoesNotFitError("too much", needed_bytes=123)
 
-    assert bytes_needed(parsed("--device", "v5e"), refused) == 123
+    assert compiled_needs(parsed("--device", "v5e"), refused) == (123, 123)
 
 
 @pytest.mark.parametrize(
