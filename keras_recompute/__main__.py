@@ -11,6 +11,7 @@ from typing import Sequence
 PROGRAM = "keras-recompute"
 MORE = """
     keras-recompute fits MODEL --device h100 --batch 8    whether a model trains there
+    keras-recompute doctor SCRIPT [ARGS...]    what its training step could save
     keras-recompute run SCRIPT [ARGS...]    run a script written for Graphcore's Keras"""
 
 
@@ -25,6 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from .fits.command import main as fits
 
         return fits(given[1:], program=f"{PROGRAM} fits")
+    if given[:1] == ["doctor"]:
+        from .doctor.command import main as doctor
+
+        return doctor(given[1:], program=f"{PROGRAM} doctor")
     if given == ["--version"]:
         from . import __version__
 

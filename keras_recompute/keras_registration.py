@@ -9,7 +9,7 @@ import importlib
 import importlib.abc
 import importlib.util
 import sys
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 _ANY_BACKEND = (
     "layers.recomputation_checkpoint",
@@ -28,10 +28,15 @@ _REGISTER = {
 
 def register_with_keras() -> None:
     """Register now if Keras has been imported, else when it is."""
+    once_keras_is_imported(_register)
+
+
+def once_keras_is_imported(act: Callable[[], None]) -> None:
+    """Call ``act`` now if Keras has been imported, else when it is."""
     if "keras" in sys.modules:
-        _register()
+        act()
     else:
-        sys.meta_path.insert(0, _KerasImportHook())
+        sys.meta_path.insert(0, _KerasImportHook(act))
 
 
 def _register() -> None:
@@ -43,19 +48,27 @@ def _register() -> None:
 
 
 class _KerasImportHook(importlib.abc.MetaPathFinder):
-    """Imports no module itself, but registers our classes once Keras is loaded."""
+    """Imports no module itself, but calls ``act`` once Keras is loaded."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act, self._is_asking = act, False
 
     def find_spec(self, name: str, *_: Any) -> Optional[Any]:
-        if name != "keras":
+        if name != "keras" or self._is_asking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self._is_asking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._is_asking = False
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
 
-            def load_and_register(module: Any) -> None:
+            def load_and_act(module: Any) -> None:
                 load(module)
-                _register()
+                # Not before: TensorFlow asks where Keras is, and does not load it.
+                sys.meta_path.remove(self)
+                self._act()
 
-            spec.loader.exec_module = load_and_register  # type: ignore[method-assign]
+            spec.loader.exec_module = load_and_act  # type: ignore[method-assign]
         return spec

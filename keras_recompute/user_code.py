@@ -1,18 +1,21 @@
-"""The user's code on the Python call stack: its lines, and warnings that point at one."""
+"""The user's code: its lines on the call stack, its errors in one line, and functions by name."""
 
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import os
+import re
+import runpy
 import sys
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Tuple
+from typing import Any, Tuple
 
-from .errors import RecomputeWarning
+from .errors import InvalidArgumentError, RecomputeWarning
 
 # Of a traceback: file, line and function.
 Frame = Tuple[str, int, str]
@@ -69,6 +72,29 @@ def source_among(frames: Iterable[Frame]) -> Source | None:
         if is_of_user(file):
             return Source(os.path.basename(file), line, function or "<lambda>")
     return None
+
+
+def call_named(module: str, function: str) -> Any:
+    """Call a function of a module, or of a file whose name ends in ``.py``; return its result.
+
+    Raises InvalidArgumentError where there is none of that name. Its own errors pass through.
+    """
+    if module.endswith(".py"):
+        names: dict[str, Any] = runpy.run_path(module)
+    else:
+        sys.path.insert(0, "")  # as python3 -m does
+        names = vars(importlib.import_module(module))
+    found = names.get(function)
+    if not callable(found):
+        raise InvalidArgumentError(f"{module} has no function {function!r}")
+    return found()
+
+
+def error_line(error: BaseException) -> str:
+    """Return the kind of an error and the beginning of what it says, as one line."""
+    # Keras writes parts of its messages in bold.
+    said = " ".join(re.sub(r"\x1b\[\d*m", "", str(error)).split())
+    return f"{type(error).__name__}: {said:.300}"
 
 
 def warn_user(message: str) -> None:

@@ -16,7 +16,7 @@ def test_the_version_is_the_package_s(capsys):
 def test_the_help_lists_every_command_under_its_own_name(capsys):
     assert main(["--help"]) == 0
     listed = capsys.readouterr().out
-    for command in ("show", "compare", "top", "open", "export", "run"):
+    for command in ("show", "compare", "top", "open", "export", "fits", "doctor", "run"):
         assert f"    keras-recompute {command} " in listed
     assert "PROGRAM" not in listed
 
@@ -27,6 +27,7 @@ def test_what_is_wrong_is_one_line_with_the_command_s_name(capsys):
         (["show", "nowhere"], "no liveness report could be read from 'nowhere'"),
         (["run"], "no script is named"),
         (["run", "nowhere.py"], "'nowhere.py' cannot be read"),
+        (["doctor", "nowhere.py"], "'nowhere.py' is no file: give a script, or module:function"),
     ):
         assert main(argv) == 2
         out, err = capsys.readouterr()

@@ -35,7 +35,6 @@ from ..report.tables import add_row, print_table, table
 from ..sizes import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
-    from ..models.plans.plan_search import MemoryPlan
     from .answer import Answer
     from .largest import Largest
 
@@ -154,7 +153,7 @@ def _print(answer: Answer, title: str, step: str, device: str, console: Console)
     budget = format_bytes(answer.budget_bytes)
     console.print(f"{batch}, on {device} with {budget}", highlight=False, soft_wrap=True)
     steps = {"plain": answer.plain}
-    if _line_of(answer.plan):
+    if answer.plan.line:
         steps["with checkpoints"] = answer.planned
     rows = table(console, ["", *steps], right=range(1, 3))
     held = [_held(program) if program else {} for program in steps.values()]
@@ -183,19 +182,10 @@ def _verdict(answer: Answer) -> str:
             f"No: with the leanest checkpoints a step needs {format_bytes(needed)}, "
             f"{format_bytes(needed - budget)} more than there is"
         )
-    where = _line_of(answer.plan)
+    where = answer.plan.line
     if not where:
         return f"Yes, without checkpoints: {format_bytes(budget - needed)} are left"
     return f"Yes, with {where}: {format_bytes(budget - needed)} are left"
-
-
-def _line_of(plan: MemoryPlan) -> str:
-    """Return what a plan recomputes, as the line of code that does it; empty for no checkpoints."""
-    if plan.layers:
-        return f"kr.checkpointed(model, layers={list(plan.layers)})"
-    if plan.checkpoints:
-        return f"kr.checkpointed(model, at={list(plan.checkpoints)})"
-    return ""
 
 
 def _print_largest(what: str, found: Largest | None, console: Console) -> None:

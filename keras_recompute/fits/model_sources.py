@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import runpy
-import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ import keras
 from ..errors import InvalidArgumentError, RecomputeError
 from ..liveness import abstract
 from ..seams.keras.layers import layers_in
+from ..user_code import call_named, error_line
 from .several_devices import distribute
 
 _HUB = "keras_hub"
@@ -93,7 +92,7 @@ def _model_of(source: str, devices: tuple[int, int]) -> Any:
             f"{source!r} is no model: give a .keras file, a .json with a configuration, "
             "Class:config.json with a class of KerasHub, or module:function"
         )
-    return _as_one_line(source, lambda: _called(name, rest))
+    return _as_one_line(source, lambda: call_named(name, rest))
 
 
 def _from_archive(path: str) -> Any:
@@ -124,17 +123,6 @@ def _hub() -> Any:
         ) from error
 
 
-def _called(module: str, function: str) -> Any:
-    if module.endswith(".py"):
-        names: dict[str, Any] = runpy.run_path(module)
-    else:
-        sys.path.insert(0, "")  # as python3 -m does
-        names = vars(importlib.import_module(module))
-    if function not in names:
-        raise InvalidArgumentError(f"{module} has no function {function!r}")
-    return names[function]()
-
-
 def _as_one_line(source: str, make: Callable[[], Any]) -> Any:
     """Return ``make()``. Its errors become an InvalidArgumentError of one line with ``source``."""
     try:
@@ -142,8 +130,7 @@ def _as_one_line(source: str, make: Callable[[], Any]) -> Any:
     except RecomputeError:
         raise
     except Exception as error:  # the user's code, or what Keras says to a wrong configuration
-        said = " ".join(str(error).split())
-        raise InvalidArgumentError(f"{source}: {type(error).__name__}: {said:.300}") from error
+        raise InvalidArgumentError(f"{source}: {error_line(error)}") from error
 
 
 def _adapt(model: keras.Model, rank: int) -> None:

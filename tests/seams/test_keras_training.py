@@ -8,6 +8,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.seams.keras.training import (
     build_for_fit,
+    first_batch_of_fit,
     has_own_train_step,
     is_within_fit,
     optimizer_index,
@@ -38,6 +39,19 @@ def test_variables_are_made_as_for_fit():
     assert model.optimizer.built
     assert len(model.metrics_variables) == 4  # a total and a count, of the loss and of mae
     assert int(model.optimizer.iterations) == 0
+
+
+def test_the_first_batch_is_that_of_fit():
+    x, y = np.ones((70, 3)), np.zeros((70, 1))
+    sizes = [part.shape for part in first_batch_of_fit(x, y, np.ones(70))]
+    assert sizes == [(32, 3), (32, 1), (32,)]  # Keras's default
+    assert first_batch_of_fit(x, y)[0].dtype == "float32"  # as fit casts arrays
+    # 35 samples are left, in five steps.
+    (part,) = first_batch_of_fit(x, validation_split=0.5, steps_per_epoch=5)
+    assert part.shape == (7, 3)
+    assert len(first_batch_of_fit(x, y, class_weight={0: 2.0}, batch_size=4)) == 3
+    with pytest.warns(UserWarning, match="ran out of data"):
+        assert first_batch_of_fit(tf.data.Dataset.from_tensor_slices(x).take(0)) == ()
 
 
 def test_a_train_step_of_its_own_is_told():

@@ -72,6 +72,21 @@ class MemoryPlan:
     measured_peak_bytes: int | None = None
     method: str = ""
 
+    @property
+    def where(self) -> dict[str, Any]:
+        """The arguments of ``checkpointed`` that recompute the same; empty for the plain model.
+
+        Checkpoints inside of inner models have no place in ``at=``.
+        """
+        if self.layers:
+            return {"layers": list(self.layers)}
+        return {"at": list(self.checkpoints)} if self.checkpoints else {}
+
+    @property
+    def line(self) -> str:
+        """What a plan recomputes, as the line of code that does it; empty for the plain model."""
+        return "".join(f"kr.checkpointed(model, {k}={names})" for k, names in self.where.items())
+
     def __str__(self) -> str:
         if self.layers:
             where = f"{len(self.layers)} layers recomputed one by one"

@@ -1,4 +1,4 @@
-"""Private parts of Keras's trainer: building, loss metric, optimizer indices and validation split.
+"""Private parts of Keras's trainer: building, batches, loss metric, and optimizer indices.
 
 Importing this module does not load Keras.
 """
@@ -16,6 +16,30 @@ def build_for_fit(model: Any, batch: tuple[Any, ...]) -> None:
     strategy = getattr(model, "distribute_strategy", None)
     with contextlib.nullcontext() if strategy is None else strategy.scope():
         model._symbolic_build(data_batch=batch)
+
+
+def first_batch_of_fit(
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    validation_split: float = 0.0,
+    **options: Any,
+) -> tuple[Any, ...]:
+    """Return the first batch on which ``fit`` would train, as it passes it on; () without data.
+
+    ``options`` are those of its arguments that make batches: ``batch_size``, ``class_weight`` and
+    ``steps_per_epoch``. Of a generator that batch is drawn.
+    """
+    from keras.src.trainers.epoch_iterator import EpochIterator
+
+    if validation_split:
+        given = x, y, sample_weight
+        (x, y, sample_weight), _ = split_all_for_validation(given, validation_split)
+    for _, _, (batch,) in EpochIterator(x, y, sample_weight, **options):
+        # Of inputs alone it is no tuple.
+        return batch if isinstance(batch, tuple) else (batch,)
+    return ()
 
 
 def has_own_train_step(model: Any) -> bool:

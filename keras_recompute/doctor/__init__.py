@@ -1,0 +1,1 @@
+"""What a training script could save by checkpoints: ``keras-recompute doctor``."""
