@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..backends import GPU, described_backend
+from ..seams.jax.flash_attention import has_flash_attention
 from .jax_vjp import call_with_vjp
 
 # Bytes of the probabilities of a tile, which fit in a cache.
@@ -28,9 +29,9 @@ Arrays = Sequence[jax.Array]
 
 
 def has_flash(dtype: Any) -> bool:
-    """Whether Keras's layer runs on cuDNN's flash attention, on the GPU of this machine."""
-    here = described_backend() is None and jax.default_backend() == GPU
-    return here and jnp.dtype(dtype).itemsize == 2
+    """Whether Keras's layer runs on cuDNN's flash attention, on the GPU that is traced for."""
+    is_on_gpu = (described_backend() or jax.default_backend()) == GPU
+    return is_on_gpu and jnp.dtype(dtype).itemsize == 2 and has_flash_attention()
 
 
 def attention(

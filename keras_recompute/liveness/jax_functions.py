@@ -23,6 +23,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from ..backends import CPU, GPU, tracing_for
 from ..errors import DeviceError, InvalidArgumentError, UnsupportedError
+from ..seams.jax.flash_attention import asked_of
 from .categories import INPUT, WEIGHT
 from .compiled_program import CompiledProgram, TracedFunction, batch_of
 from .device_compilers import Device, compile_for
@@ -69,7 +70,7 @@ def trace_function(
     # An unused argument would be left out of the program, and its description with it.
     function = fn if hasattr(fn, "trace") else jax.jit(fn, keep_unused=True)
     args, kwargs = jax.tree.map(_spec, (args, kwargs))
-    with nullcontext() if target is None or is_local else tracing_for(target.backend):
+    with nullcontext() if target is None or is_local else _described(target):
         traced = function.trace(*args, **kwargs)
         platforms = None if target is None or is_local else (_platform(target),)
         lowered = traced.lower(lowering_platforms=platforms)
@@ -83,6 +84,20 @@ def trace_function(
         capacity_bytes=(target and target.memory_bytes) or None,
     )
     return _Traced(lowered, (args, kwargs), None if is_local else target, known)
+
+
+@contextmanager
+def _described(target: Device) -> Iterator[None]:
+    """Trace for ``target`` inside the context.
+
+    Where several devices divide the program, each would have to find cuDNN's own partitioning of
+    attention, which the process of the compiler has not.
+    """
+    is_divided = keras.distribution.distribution() is not None
+    capability = None if is_divided else target.capability
+    answers = nullcontext() if capability is None else asked_of(capability)
+    with tracing_for(target.backend), answers:
+        yield
 
 
 @dataclass(frozen=True)

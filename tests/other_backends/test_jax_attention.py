@@ -9,6 +9,8 @@ import pytest
 import keras_recompute as kr
 from keras_recompute.layers import attention as attention_layer
 from keras_recompute.layers.jax_attention import attention
+from keras_recompute.liveness.device_compilers import find_device
+from keras_recompute.liveness.jax_functions import trace_function
 
 BATCH, TIME, KEYS, FEATURES = 2, 5, 7, 6
 
@@ -155,6 +157,19 @@ def test_the_kernel_of_gpus_is_keras_s(monkeypatch):
     x = numbers(BATCH, TIME, FEATURES)
     assert_near([ours(x, x)], [plain(x, x)])
     assert "custom_vjp" not in str(jax.make_jaxpr(lambda x: ours(x, x))(x))
+
+
+@pytest.mark.parametrize(("name", "has_flash"), [("h100", True), ("t4", False), ("v5e", False)])
+@pytest.mark.parametrize("home", [kr, keras.layers])
+def test_a_described_gpu_has_flash_attention_from_ampere_on(home, name, has_flash):
+    inputs = keras.Input((128, 32))
+    layer = home.MultiHeadAttention(2, 64, dtype="mixed_bfloat16")
+    model = keras.Model(inputs, layer(inputs, inputs))
+    model.compile("adam", "mse")
+    batch = numbers(1, 128, 32)
+    options = {"input_feed": None, "layers_of": None, "target": find_device(name)}
+    traced = trace_function(model, (batch, batch), {}, **options)
+    assert ("__cudnn$fmha" in traced.lowered.as_text()) == has_flash
 
 
 def test_it_is_saved_and_loaded(tmp_path):

@@ -29,6 +29,7 @@ class Device:
         backend: ``"gpu"`` or ``"tpu"``.
         memory_bytes: Memory for a program and its data.
         description: Options for its compiler.
+        capability: The compute capability of a GPU; None for a TPU.
         slices: Names of groups of these devices by their number; of a GPU any number makes one.
 
     Examples:
@@ -41,6 +42,7 @@ class Device:
     backend: str
     memory_bytes: int
     description: tuple[tuple[str, str], ...]
+    capability: tuple[int, int] | None = None
     slices: tuple[tuple[int, str], ...] = ()
 
 
@@ -90,6 +92,7 @@ device_description_str: "{title}"
         GPU,
         memory_bytes,
         (("platform", "cuda"), ("config", config)),
+        capability,
     )
 
 
@@ -109,7 +112,7 @@ def _tpu(
 ) -> Device:
     """Describe a chip; ``megacore`` joins its two cores, which ``accelerator`` counts."""
     description = ("platform", "tpu"), ("accelerator", accelerator), ("chip", chip)
-    return Device(name, title, TPU, gibibytes * _GIB, description, slices)
+    return Device(name, title, TPU, gibibytes * _GIB, description, slices=slices)
 
 
 _TURING = _Generation((7, 5), units=64, threads=1024, shared=65536)
