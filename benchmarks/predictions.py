@@ -69,7 +69,7 @@ def compiled(options, plan):
     builder = load_builder(
         RunRecord(WorkerShare(options)),
         recompute_lstm.build_model,
-        Progress(quiet=True).say,
+        Progress(quiet=True),
     )
     return predicted_bytes(options, plan), builder.compile(plan).peak_bytes
 

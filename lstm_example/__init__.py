@@ -11,8 +11,7 @@ It uses the package as other programs do, and is not installed with it:
     run_record, poplar_report        what is known of a run so far, and what Poplar reports
     run_report, sweep_report,        what is reported: printed, drawn and written, and shown while
     progress, event_log              it goes on
-    sequence_plans, plan_choice,     plans, and what fits a budget
-    program_needs
+    sequence_plans, plan_choice      plans, and what fits a budget
     memory_check, output_checks,     what is checked before training
     path_failures
     saves, save_files, save_state    saves

@@ -21,7 +21,6 @@ from keras_recompute.liveness.process import resident_bytes
 
 from .event_log import Log
 from .model_builder import ModelBuilder
-from .progress import Progress
 from .run_record import RunRecord
 from .run_report import bits_per_byte
 from .saves import Save, write_save
@@ -37,11 +36,9 @@ class NonFiniteLossError(RecomputeError):
 class UpdateRecorder(Callback):
     """Records the figures of each update, shows them, and ends a training that diverged."""
 
-    def __init__(
-        self, record: RunRecord, builder: ModelBuilder, progress: Progress, log: Log | None
-    ) -> None:
+    def __init__(self, builder: ModelBuilder, log: Log | None) -> None:
         super().__init__()
-        self._record, self._builder, self._progress, self._log = record, builder, progress, log
+        self._builder, self._record, self._log = builder, builder.record, log
         self._seconds, self._measured = 0.0, contextlib.ExitStack()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -59,7 +56,9 @@ class UpdateRecorder(Callback):
         each = self._record.options.gradient_accumulation
         if seconds > _LONG_SECONDS and batch + 1 < each:
             update = self._record.updates + 1
-            self._progress.say(f"microbatch {batch + 1}/{each} of update {update}: {seconds:.0f} s")
+            self._builder.progress.say(
+                f"microbatch {batch + 1}/{each} of update {update}: {seconds:.0f} s"
+            )
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         del epoch
@@ -69,7 +68,7 @@ class UpdateRecorder(Callback):
         record.add_update(loss=loss, norm=norm, elapsed_seconds=self._seconds)
         self._seconds, done = 0.0, record.updates
         figures = _figures_of_last_update(record)
-        self._progress.update(done, options.updates, figures)
+        self._builder.progress.update(done, options.updates, figures)
         self._write(figures)
         # The gradient shows one update earlier than the loss that the new weights are useless.
         self._require_finite({"the loss": loss, "the norm of the gradient": norm or 0.0})
@@ -79,7 +78,7 @@ class UpdateRecorder(Callback):
         self._require_finite({"the loss of the held-back text": loss})
         record.add_validation(loss)
         bits = bits_per_byte(loss)
-        self._progress.say(f"validation after update {done}: {bits:.3f} bits per byte")
+        self._builder.progress.say(f"validation after update {done}: {bits:.3f} bits per byte")
         self._write({"validation_loss": loss, "validation_bits_per_byte": bits})
 
     def _require_finite(self, figures: dict[str, float]) -> None:
@@ -131,11 +130,7 @@ class Saving(Callback):
         if not record.is_due(options.save_every):
             return
         assert options.save is not None
-        state = {
-            "updates": record.updates,
-            "settings": self._settings,
-            **record.saved_figures(),
-        }
+        state = {"updates": record.updates, "settings": self._settings, **record.saved_figures()}
         path = write_save(
             options.save,
             state,

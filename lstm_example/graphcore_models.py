@@ -12,9 +12,10 @@ from keras_recompute.liveness import Program
 from keras_recompute.startup_lines import load_tensorflow
 
 from .data import batch_spec
-from .model_builder import BuildModel, ModelBuilder, Say
+from .memory_check import capacity_of
+from .model_builder import BuildModel, ModelBuilder
 from .poplar_report import PoplarReports
-from .program_needs import capacity_of
+from .progress import Progress
 from .run_record import RunRecord
 from .sequence_plans import SequencePlan
 
@@ -24,12 +25,12 @@ class GraphcoreBuilder(ModelBuilder):
 
     _reports: PoplarReports | None = None
 
-    def __init__(self, record: RunRecord, say: Say, build_model: BuildModel) -> None:
-        super().__init__(record, say)
+    def __init__(self, record: RunRecord, progress: Progress, build_model: BuildModel) -> None:
+        super().__init__(record, progress)
         self._build_model = build_model
 
     def _load(self) -> dict[str, str]:
-        options = self._options
+        options = self.options
         # Before TensorFlow, with which Poplar reads the environment.
         if options.is_for_ipu and options.report:
             self._reports = PoplarReports(options.report / "poplar")
@@ -46,7 +47,7 @@ class GraphcoreBuilder(ModelBuilder):
     def _new_model(self, plan: SequencePlan) -> Any:
         from tensorflow.python import ipu
 
-        tf, record, options = self._tf, self._record, self._options
+        tf, record, options = self._tf, self.record, self.options
         if options.target == "xla":  # another plan may have been built before
             tf.keras.backend.clear_session()
             ipu.config.reset_ipu_configuration()
@@ -70,14 +71,14 @@ class GraphcoreBuilder(ModelBuilder):
     def _profile(self) -> Program:
         from keras_recompute.liveness import profile
 
-        specs = batch_spec(self._options, self._tf.TensorSpec)
+        specs = batch_spec(self.options, self._tf.TensorSpec)
         return profile(
             self.model.execution,
             self.model.feed_signature(specs),
             input_feed=["feed"],
-            capacity_bytes=capacity_of(self._options)[0],
+            capacity_bytes=capacity_of(self.options)[0],
             layers_of=self.model,
-            device=self._options.device,
+            device=self.options.device,
         )
 
     def scope(self) -> ContextManager[Any]:
@@ -87,8 +88,8 @@ class GraphcoreBuilder(ModelBuilder):
 
     def data(self, microbatches: Iterator[Any]) -> Any:
         """Return a ``tf.data.Dataset``, whose shapes are known."""
-        datasets, specs = self._tf.data.Dataset, batch_spec(self._options, self._tf.TensorSpec)
-        if self._options.is_text:
+        datasets, specs = self._tf.data.Dataset, batch_spec(self.options, self._tf.TensorSpec)
+        if self.options.is_text:
             return datasets.from_generator(lambda: microbatches, output_signature=specs)
         # The same one is repeated, and a generator's would be copied each time.
         return datasets.from_tensors(next(microbatches)).repeat()
@@ -103,4 +104,4 @@ class GraphcoreBuilder(ModelBuilder):
     def read_report(self) -> None:
         """Record the program that Poplar reports, if it was asked to."""
         if self._reports:
-            self._record.program = self._reports.read()
+            self.record.program = self._reports.read()

@@ -12,10 +12,10 @@ from keras_recompute.keras_backend import FEATURES, TORCH, current_backend
 from keras_recompute.liveness import Program
 
 from .data import batch_spec
+from .memory_check import capacity_of
 from .model_builder import ModelBuilder
 from .network import plain_network
 from .options import Options
-from .program_needs import capacity_of
 from .sequence_plans import SequencePlan, sections_of
 
 Optimizer: Any = keras.optimizers.Optimizer
@@ -33,11 +33,11 @@ class KerasBuilder(ModelBuilder):
 
     def _new_model(self, plan: SequencePlan) -> Any:
         keras.backend.clear_session()
-        keras.utils.set_random_seed(self._options.seed)
-        return build_model(self._options, plan)
+        keras.utils.set_random_seed(self.options.seed)
+        return build_model(self.options, plan)
 
     def _profile(self) -> Program:
-        options = self._options
+        options = self.options
         specs = batch_spec(options, keras.KerasTensor)
         capacity = capacity_of(options)[0]
         return kr.liveness.profile(
@@ -105,11 +105,9 @@ class _SummedGradients(Optimizer):
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         steps = self.gradient_accumulation_steps or 1
-        sums = [v for v in self.variables if "gradient_accumulator" in v.path]
-        grads = [gradient * steps for gradient in grads]
+        before = [v / steps for v in self.variables if "gradient_accumulator" in v.path]
         squares = 0.0
-        for number, gradient in enumerate(grads):
-            total = gradient + sums[number] if sums else gradient
-            squares = squares + keras.ops.sum(keras.ops.square(total / steps))
+        for gradient, earlier in zip(grads, before or [0.0] * len(grads)):
+            squares = squares + keras.ops.sum(keras.ops.square(gradient + earlier))
         self.norm.assign(keras.ops.sqrt(squares))
-        super().apply(grads, trainable_variables)
+        super().apply([gradient * steps for gradient in grads], trainable_variables)

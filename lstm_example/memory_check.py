@@ -1,4 +1,6 @@
-"""Check that this machine has the memory for a run, before TensorFlow is loaded.
+"""Memory that a run needs, predicted and as compiled, and what there is of it.
+
+It is checked before TensorFlow is loaded. Runs on Python 3.8 beside the Poplar SDK.
 
 A system refuses only absurd requests for memory. It promises others beyond what it has, and kills
 the process when that is used.
@@ -10,8 +12,11 @@ import errno
 import os
 import sys
 from dataclasses import replace
+from typing import Callable
 
-from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.errors import DoesNotFitError, InvalidArgumentError
+from keras_recompute.liveness import Program
+from keras_recompute.liveness.device_compilers import find_device
 from keras_recompute.liveness.local_device import machine_bytes
 from keras_recompute.planning import predicted_peak_bytes
 from keras_recompute.sizes import format_bytes
@@ -20,6 +25,7 @@ from .data import SYMBOLS, data_bytes, feed_bytes
 from .options import Options
 from .sequence_plans import SequencePlan, named_plans
 
+_IPU_BYTES = 1472 * 624 * 1024  # the memory of one Mk2 IPU: tiles x KiB per tile
 # In errors of JAX, and of PyTorch on a CPU and on a GPU.
 _NO_MEMORY = "RESOURCE_EXHAUSTED", "DefaultCPUAllocator: can't allocate", "CUDA out of memory"
 _OTHER_RESOURCES = errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE
@@ -98,3 +104,31 @@ def predicted_bytes(options: Options, plan: SequencePlan, batch_size: int | None
         embedded_symbols=SYMBOLS if options.is_text else 0,
         optimizer_slots=2 if options.is_text else 0,  # Adam's moments
     )
+
+
+def capacity_of(options: Options) -> tuple[int, str]:
+    """Return the memory that the program should fit, and its owner: the named device or an IPU."""
+    if options.device is None:
+        return _IPU_BYTES, "a Mk2 IPU"
+    device = find_device(options.device)
+    return device.memory_bytes, f"the {device.title}"
+
+
+def needed_bytes(program: Program, options: Options) -> int:
+    """Return the bytes that ``program`` needs on its device, fed data included."""
+    fed = program.input_feed_bytes
+    # Nothing is reserved ahead on PyTorch.
+    needed = program.needed_bytes or program.peak_bytes + fed
+    return needed if options.device else needed - fed
+
+
+def compiled_needs(options: Options, compile_plan: Callable[[], Program]) -> tuple[int, int]:
+    """Return the peak and need of the program that ``compile_plan`` returns.
+
+    Both are the need if the compiler of a device reports that it does not fit.
+    """
+    try:
+        program = compile_plan()
+    except DoesNotFitError as error:
+        return error.needed_bytes, error.needed_bytes
+    return program.peak_bytes, needed_bytes(program, options)

@@ -12,12 +12,12 @@ from typing import Any, Callable, ContextManager, Iterator
 from keras_recompute.liveness import Program
 from keras_recompute.sizes import format_bytes
 
+from .progress import Progress
 from .run_record import RunRecord
 from .sequence_plans import SequencePlan
 
 # Takes TensorFlow, the options and a number of checkpoints; returns a compiled model.
 BuildModel = Callable[[Any, Any, int], Any]
-Say = Callable[[str], None]
 
 
 class ModelBuilder:
@@ -29,25 +29,25 @@ class ModelBuilder:
     model: Any
     verbs = "compiling", "compiled"
 
-    def __init__(self, record: RunRecord, say: Say) -> None:
-        self._record, self._options, self._say = record, record.options, say
+    def __init__(self, record: RunRecord, progress: Progress) -> None:
+        self.record, self.options, self.progress = record, record.options, progress
         record.versions.update(self._load())
 
     def build(self, plan: SequencePlan) -> None:
         """Build the model for ``plan``."""
         self.model = self._new_model(plan)
-        self._record.plan, self._record.parameters = plan, self.model.count_params()
+        self.record.plan, self.record.parameters = plan, self.model.count_params()
 
     def compile(self, plan: SequencePlan) -> Program:
         """Build the model for ``plan`` and compile its training program, without running it."""
         self.build(plan)
         began, (doing, done) = time.perf_counter(), self.verbs
-        self._say(f"{doing} the training program: {plan}")
+        self.progress.say(f"{doing} the training program: {plan}")
         with self.scope():
-            self._record.program = program = self._profile()
+            self.record.program = program = self._profile()
         seconds = program.compile_seconds or time.perf_counter() - began
         peak = format_bytes(program.peak_bytes)
-        self._say(f"{done} in {seconds:.1f} s: the peak will be {peak}")
+        self.progress.say(f"{done} in {seconds:.1f} s: the peak will be {peak}")
         return program
 
     def scope(self) -> ContextManager[Any]:

@@ -47,8 +47,7 @@ def budget(text: str) -> int:
     return count
 
 
-_count, _seconds = whole_number(1), whole_number(1, DAY_SECONDS)
-_file, _folder = path_to("file"), path_to("folder")
+_seconds = whole_number(1, DAY_SECONDS)
 _share = number("between 0 and 1", lambda found: 0 < found < 1)
 _temperature = number("a finite number from 0 on", lambda found: found >= 0)
 
@@ -74,6 +73,18 @@ def _option(
     return field(default=default, metadata={"argument": argument, "group": group})
 
 
+def _count(text: str, default: int | None = None, **more: Any) -> Any:
+    return _option(text, whole_number(1), "N", default=default, **more)
+
+
+def _file(text: str) -> Any:
+    return _option(text, path_to("file"), "FILE")
+
+
+def _folder(text: str, **more: Any) -> Any:
+    return _option(text, path_to("folder"), "DIR", **more)
+
+
 def _flag(text: str) -> Any:
     return field(default=False, metadata={"argument": {"help": text, "action": "store_true"}})
 
@@ -91,21 +102,21 @@ class Options:
         budget,
         "SIZE",
     )
-    seq_len: int = _option("timesteps", _count, "N", default=2048)
+    seq_len: int = _count("timesteps", 2048)
     cell: str = _option("recurrent cell", choices=("lstm", "gru"), default="lstm")
-    units: int = _option("units of the cell", _count, "N", default=256)
-    features: int = _option("features per timestep", _count, "N", default=512)
+    units: int = _count("units of the cell", 256)
+    features: int = _count("features per timestep", 512)
     # None: to be chosen
-    levels: int | None = _option("nested loops of sections (1; auto: what fits)", _count, "N")
+    levels: int | None = _count("nested loops of sections (1; auto: what fits)")
     no_recompute: bool = _flag("keep every activation, for comparison")
     data: str = _option(
         "what to learn", choices=("text", "constant"), default="text", group="training"
     )
-    text: Path | None = _option("text to learn (the Python language reference)", _file, "FILE")
-    batch_size: int = _option("sequences per microbatch", _count, "N", default=16)
-    gradient_accumulation: int = _option("microbatches per update", _count, "N", default=4)
-    epochs: int = _option("epochs", _count, "N", default=1)
-    steps_per_epoch: int = _option("microbatches per epoch (text: 40, constant: 4)", _count, "N")
+    text: Path | None = _file("text to learn (the Python language reference)")
+    batch_size: int = _count("sequences per microbatch", 16)
+    gradient_accumulation: int = _count("microbatches per update", 4)
+    epochs: int = _count("epochs", 1)
+    steps_per_epoch: int = _count("microbatches per epoch (text: 40, constant: 4)")
     learning_rate: float = _option(
         "learning rate (text: Adam 0.01, constant: SGD 0.001)", positive_number, "X"
     )
@@ -115,10 +126,8 @@ class Options:
         choices=(AUTO, "xla", "ipu", "ipu-model"),
         default=AUTO,
     )
-    workers: int | None = _option(
+    workers: int | None = _count(
         "start N processes here, which share the microbatches of each update",
-        _count,
-        "N",
         group="several processes",
     )
     # Given where this is one of several processes
@@ -146,34 +155,28 @@ class Options:
         str,
         "NAME",
     )
-    save: Path | None = _option(
+    save: Path | None = _folder(
         "folder for saves of network, optimizer, position in the data, and figures",
-        _folder,
-        "DIR",
         group="what was trained",
     )
-    save_every: int = _option("updates between two saves (an epoch)", _count, "N")
-    keep: int = _option("number of saves to keep", _count, "N", default=3)
+    save_every: int = _count("updates between two saves (an epoch)")
+    keep: int = _count("number of saves to keep", 3)
     resume: bool = _flag("continue from the last save in --save, to the same losses")
     validation: float | None = _option(
         "share of the text, at its end, to validate on instead of training", _share, "X"
     )
-    load: Path | None = _option(
-        "folder of saves whose last network --generate uses", _folder, "DIR"
-    )
+    load: Path | None = _folder("folder of saves whose last network --generate uses")
     generate: str | None = _option("continue this text, without training", str, "TEXT")
-    length: int = _option("bytes to generate", _count, "N", default=400)
+    length: int = _count("bytes to generate", 400)
     temperature: float = _option(
         "randomness: 0 takes the likeliest byte", _temperature, "X", default=0.8
     )
-    report: Path | None = _option(
+    report: Path | None = _folder(
         "write liveness.json and liveness.png there (sweep: sweep.json, .png, .txt)",
-        _folder,
-        "DIR",
         group="output",
     )
-    json: Path | None = _option("write all figures there", _file, "FILE")
-    log: Path | None = _option("write figures of each update, for TensorBoard", _folder, "DIR")
+    json: Path | None = _file("write all figures there")
+    log: Path | None = _folder("write figures of each update, for TensorBoard")
     force: bool = _flag("overwrite existing files")
     quiet: bool = _flag("print only the last lines")
 

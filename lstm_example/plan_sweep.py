@@ -11,10 +11,9 @@ from keras_recompute.report.output import print_error
 from keras_recompute.sizes import format_bytes
 
 from .data import Text
-from .memory_check import predicted_bytes
+from .memory_check import capacity_of, compiled_needs, predicted_bytes
 from .model_builder import BuildModel
 from .options import Options
-from .program_needs import capacity_of, compiled_needs
 from .progress import Progress
 from .run_record import RunRecord
 from .sequence_plans import SequencePlan, named_plans
@@ -54,10 +53,10 @@ class Sweep:
     def _row(self, plan: SequencePlan, text: Text | None) -> SweepRow:
         # A record of its own, so that no plan inherits the state of another.
         self._record = record = RunRecord(WorkerShare(self.options))
-        builder = load_builder(record, self._build_model, self.progress.say)
+        builder = load_builder(record, self._build_model, self.progress)
         peak, needed = compiled_needs(self.options, partial(builder.compile, plan))
         if not self.options.compile_only:
-            fit(builder, record, text, self.progress)
+            fit(builder, text)
         self.updates += record.updates
         return SweepRow(
             str(plan),
@@ -78,7 +77,7 @@ class Sweep:
         def needed_bytes(batch_size: int) -> int:
             options = replace(self.options, batch_size=batch_size)
             record = RunRecord(WorkerShare(options))
-            builder = load_builder(record, self._build_model, self.progress.say)
+            builder = load_builder(record, self._build_model, self.progress)
             return compiled_needs(self.options, partial(builder.compile, plan))[1]
 
         found = largest_that_fits(

@@ -52,12 +52,11 @@ class Progress:
         """Show that ``done`` of ``updates`` are done, with their figures."""
         words = describe_figures(figures)
         if self._live is None:
-            short = (words["loss"], words["bits"] and f" ({words['bits']})", words["step"])
-            self.say(f"update {done}/{updates}  {short[0]}{short[1]}  {short[2]}")
+            bits = words["bits"] and f" ({words['bits']})"
+            self.say(f"update {done}/{updates}  {words['loss']}{bits}  {words['step']}")
         else:
-            self._live.update(
-                self._task, completed=done, description="  ".join(filter(None, words.values()))
-            )
+            shown = "  ".join(filter(None, words.values()))
+            self._live.update(self._task, completed=done, description=shown)
 
     def stop(self) -> None:
         """Remove the live bar and restore the cursor. May be called again, from any thread."""
@@ -71,17 +70,14 @@ def describe_figures(figures: dict[str, Any]) -> dict[str, str]:
     They are ``loss``, ``bits_per_byte``, ``step_seconds``, ``tokens_per_second`` and
     ``resident_bytes``, the memory of the process.
     """
-    bits, tokens, resident = (
-        figures[name] for name in ("bits_per_byte", "tokens_per_second", "resident_bytes")
-    )
+    names = "bits_per_byte", "tokens_per_second", "resident_bytes"
+    bits, tokens, resident = map(figures.get, names)
+    seconds = figures["step_seconds"]
+    step = f"{seconds:.2f} s" if seconds >= 0.1 else f"{1000 * seconds:.1f} ms"
     return {
         "loss": f"loss {figures['loss']:.4f}",
         "bits": "" if bits is None else f"{bits:.3f} bits per byte",
-        "step": f"{_time(figures['step_seconds'])} per step",
+        "step": f"{step} per step",
         "tokens": "" if tokens is None else f"{tokens:,.0f} tokens per second",
         "memory": "" if resident is None else format_bytes(resident),
     }
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{1000 * seconds:.1f} ms"

@@ -16,9 +16,8 @@ from keras_recompute.errors import ReportError
 from keras_recompute.liveness import Program
 from keras_recompute.sizes import format_bytes
 
-from .memory_check import predicted_bytes
+from .memory_check import capacity_of, needed_bytes, predicted_bytes
 from .options import Options
-from .program_needs import capacity_of, needed_bytes
 from .run_record import MeasuredMemory, RunRecord
 from .sequence_plans import SequencePlan
 

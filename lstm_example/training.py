@@ -11,9 +11,8 @@ from keras_recompute.keras_backend import TENSORFLOW, current_backend
 
 from .data import Text, microbatches, validation_batches
 from .event_log import Log
-from .memory_check import check_fits
-from .model_builder import BuildModel, ModelBuilder, Say
-from .program_needs import needed_bytes
+from .memory_check import check_fits, needed_bytes
+from .model_builder import BuildModel, ModelBuilder
 from .progress import Progress
 from .resumption import describe_resumption, resume_settings
 from .run_record import RunRecord
@@ -21,7 +20,7 @@ from .run_record import RunRecord
 _VALIDATED = 8  # microbatches of the text that is held back, at least
 
 
-def load_builder(record: RunRecord, build_model: BuildModel, say: Say) -> ModelBuilder:
+def load_builder(record: RunRecord, build_model: BuildModel, progress: Progress) -> ModelBuilder:
     """Load the framework of Keras's backend, and return what builds models with it.
 
     ``build_model`` is for Graphcore's API, which TensorFlow alone has.
@@ -29,18 +28,19 @@ def load_builder(record: RunRecord, build_model: BuildModel, say: Say) -> ModelB
     if current_backend() == TENSORFLOW:
         from .graphcore_models import GraphcoreBuilder
 
-        return GraphcoreBuilder(record, say, build_model)
+        return GraphcoreBuilder(record, progress, build_model)
     from .keras_models import KerasBuilder
 
-    return KerasBuilder(record, say)
+    return KerasBuilder(record, progress)
 
 
-def fit(builder: ModelBuilder, record: RunRecord, text: Text | None, progress: Progress) -> None:
-    """Train the model, from the last update of ``record`` on, with a line of progress per update.
+def fit(builder: ModelBuilder, text: Text | None) -> None:
+    """Train the model, from the last update of its record on, with a line of progress per update.
 
     Raises InvalidArgumentError if this machine lacks the memory.
     """
-    model, options, share, done = builder.model, record.options, record.share, record.updates
+    model, record, progress = builder.model, builder.record, builder.progress
+    options, share, done = record.options, record.share, record.updates
     if record.program:
         check_fits(needed_bytes(record.program, options), options)
     if record.resumed:
@@ -48,7 +48,7 @@ def fit(builder: ModelBuilder, record: RunRecord, text: Text | None, progress: P
 
         restore(model, record.resumed)
         progress.say(describe_resumption(record.resumed, record.versions))
-    callbacks = _callbacks(builder, record, text, progress)
+    callbacks = _callbacks(builder, text)
     first = done * share.requested.gradient_accumulation
     data = share.data(microbatches(share.requested, text, first=first))
     progress.begin(options.updates, done=done)
@@ -87,18 +87,16 @@ def _validation(record: RunRecord, text: Text | None) -> dict[str, Any]:
     }
 
 
-def _callbacks(
-    builder: ModelBuilder, record: RunRecord, text: Text | None, progress: Progress
-) -> list[Any]:
+def _callbacks(builder: ModelBuilder, text: Text | None) -> list[Any]:
     """Return what is done after each update, in this order."""
     from .callbacks import Saving, UpdateRecorder
 
-    options = record.options
+    record, options = builder.record, builder.options
     log = Log(options.log) if options.log else None
     if log and record.program:
         log.add_program(record.updates, record.program)
 
-    callbacks: list[Any] = [UpdateRecorder(record, builder, progress, log)]
+    callbacks: list[Any] = [UpdateRecorder(builder, log)]
     if options.save and not record.share.number:  # of several workers, the first one saves
         settings = resume_settings(record.share.requested, text)
         callbacks.append(Saving(record, settings))

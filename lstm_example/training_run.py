@@ -12,9 +12,9 @@ from keras_recompute.keras_backend import TITLES, TORCH, current_backend
 from keras_recompute.report.output import print_error
 
 from .data import Text
+from .memory_check import compiled_needs
 from .model_builder import BuildModel, ModelBuilder
 from .plan_choice import choice_for
-from .program_needs import compiled_needs
 from .progress import Progress
 from .resumption import check_versions
 from .run_record import RunRecord
@@ -39,14 +39,14 @@ class TrainingRun:
         """Choose the plan if asked to, compile, and fit."""
         options, record = self.options, self.record
         self.progress.say(f"loading {TITLES[current_backend()]}")
-        builder = load_builder(record, self._build_model, self.progress.say)
+        builder = load_builder(record, self._build_model, self.progress)
         if record.resumed:
             check_versions(record.resumed, record.versions)
         plan = self._build_plan(builder)
         for warning in plan.warnings(options.seq_len):
             print_error(f"warning: {warning}")
         if not options.compile_only:
-            fit(builder, record, text, self.progress)
+            fit(builder, text)
             builder.read_report()
         record.completed = True
 

@@ -9,8 +9,7 @@ import pytest
 
 import recompute_lstm
 from lstm_example.arguments import parse_arguments
-from lstm_example.memory_check import predicted_bytes
-from lstm_example.program_needs import needed_bytes
+from lstm_example.memory_check import needed_bytes, predicted_bytes
 from lstm_example.progress import Progress
 from lstm_example.run_record import RunRecord
 from lstm_example.run_report import figures_of
@@ -137,8 +136,7 @@ def compiled(*arguments):
         ["--data", "constant", "--quiet", *arguments], recompute_lstm.__doc__
     )
     record = RunRecord(WorkerShare(arguments))
-    say = Progress(quiet=True).say
-    builder = load_builder(record, recompute_lstm.build_model, say)
+    builder = load_builder(record, recompute_lstm.build_model, Progress(quiet=True))
     try:
         builder.compile(*named_plans(arguments))
     finally:

@@ -12,8 +12,13 @@ from keras_recompute.liveness import Buffer, Program, Step
 from lstm_example import memory_check
 from lstm_example.arguments import parse_arguments
 from lstm_example.data import feed_bytes
-from lstm_example.memory_check import check_memory, predicted_bytes
-from lstm_example.program_needs import capacity_of, compiled_needs, needed_bytes
+from lstm_example.memory_check import (
+    capacity_of,
+    check_memory,
+    compiled_needs,
+    needed_bytes,
+    predicted_bytes,
+)
 from lstm_example.sequence_plans import SequencePlan
 
 ROOT = Path(__file__).parents[2]
