@@ -11,6 +11,7 @@ from keras_recompute.report.files import FIGURE_NAME, JSON_NAME, SERIALIZED_NAME
 from keras_recompute.report.optional_imports import DRAWING, check_installed
 from keras_recompute.report.page import PAGE_NAME
 
+from .event_log import check_log
 from .options import Options
 from .path_failures import refuse_path
 from .save_files import PARTIAL, is_taken, name_of_save
@@ -40,6 +41,8 @@ def check_outputs(options: Options) -> None:
             raise InvalidArgumentError(f"--report {options.report}: {error}") from None
     if options.save:
         _check_save(options.save)
+    if options.log:
+        check_log(options.log)
     _check_apart(options, names)
 
 

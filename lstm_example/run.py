@@ -11,8 +11,7 @@ import sys
 import threading
 import traceback
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any, Callable, ContextManager, NoReturn, Sequence
+from typing import Any, Callable, ContextManager, NoReturn, Sequence, Union
 
 from keras_recompute.errors import (
     DeviceError,
@@ -27,7 +26,6 @@ from keras_recompute.report.output import Output, print_error, watch_output
 
 from .arguments import parse_arguments
 from .data import Text, find_text
-from .event_log import check_log
 from .memory_check import check_memory, describe_shortage, is_out_of_memory
 from .model_builder import BuildModel
 from .network import generate
@@ -44,6 +42,7 @@ from .worker_processes import WorkerShare, join_cluster, start_workers, writes_f
 PROGRAM = "recompute_lstm.py"
 DONE, FAILED, IMPOSSIBLE, SIGNALLED = 0, 1, 2, 128  # plus the number of the signal, as shells count
 _THREAD = "training"
+Task = Union[TrainingRun, Sweep]
 
 
 def run(argv: Sequence[str] | None, documentation: str, build_model: BuildModel) -> int:
@@ -73,9 +72,9 @@ def _carry_out(
     documentation: str,
     build_model: BuildModel,
     let_signals_pass: Callable[[], None],
-) -> tuple[TrainingRun | Sweep | None, list[BaseException]]:
+) -> tuple[Task | None, list[BaseException]]:
     """Return the task, if it came to that, and the errors, the first cause first."""
-    task: TrainingRun | Sweep | None = None
+    task: Task | None = None
     failures: list[BaseException] = []
     with watch_output() as output:
         try:
@@ -131,8 +130,6 @@ def _check_and_find_text(options: Options) -> Text | None:
         return None
     if writes_files(options):
         check_outputs(options)
-        if options.log:
-            check_log(options.log)
     check_memory(options)
     # PyTorch's programs are recorded, and no compiler is asked.
     if options.device and current_backend() != TORCH:
@@ -143,7 +140,7 @@ def _check_and_find_text(options: Options) -> Text | None:
     return find_text(options) if options.is_text else None
 
 
-def _train(task: TrainingRun | Sweep, text: Text | None, output: Output) -> None:
+def _train(task: Task, text: Text | None, output: Output) -> None:
     """Train in a thread, since a compiled program cannot be interrupted but waiting for it can.
 
     Raises OutputError once nothing can be printed any more, unless the run writes files.
@@ -171,7 +168,7 @@ def _train(task: TrainingRun | Sweep, text: Text | None, output: Output) -> None
         raise failures[0]
 
 
-def _exit_code(error: BaseException, task: TrainingRun | Sweep | None) -> int:
+def _exit_code(error: BaseException, task: Task | None) -> int:
     if isinstance(error, SystemExit):
         return int(error.code or DONE)
     if isinstance(error, KeyboardInterrupt):
@@ -182,15 +179,15 @@ def _exit_code(error: BaseException, task: TrainingRun | Sweep | None) -> int:
     return IMPOSSIBLE if is_refused else FAILED
 
 
-def _resume_hint(task: TrainingRun | Sweep | None) -> str:
+def _resume_hint(task: Task | None) -> str:
     if task is None or task.options.save is None:
         return ""
     # Read from the folder: a signal may come between a save and the note that it was made.
-    saves = list_saves(Path(task.options.save))
+    saves = list_saves(task.options.save)
     return f"; --resume goes on from {saves[-1]}" if saves else "; there is no save yet"
 
 
-def _line(error: BaseException, task: TrainingRun | Sweep | None) -> str:
+def _line(error: BaseException, task: Task | None) -> str:
     """Return the line that reports ``error``."""
     if isinstance(error, RecomputeError):
         return str(error)

@@ -6,6 +6,7 @@ Runs on Python 3.8 beside the Poplar SDK.
 from __future__ import annotations
 
 import contextlib
+import copy
 import platform
 import statistics
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from .saves import Save
 from .sequence_plans import SequencePlan
 from .worker_processes import WorkerShare
 
-SAVED = ("losses", "gradient_norms", "validation", "trained_seconds", "versions")
+SAVED = "losses", "gradient_norms", "validation", "trained_seconds"  # and the versions
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,10 @@ class RunRecord:
     def __post_init__(self) -> None:
         self.options = self.share.options()
         if self.resumed:
-            self.saved, state = self.resumed, self.resumed.state
-            self.losses, self.gradient_norms = list(state["losses"]), list(state["gradient_norms"])
-            self.validation = list(state["validation"])
-            self.trained_seconds = state["trained_seconds"]
+            self.saved = self.resumed
+            for name in SAVED:
+                # Copied, since the state stays as it was saved.
+                setattr(self, name, copy.copy(self.resumed.state[name]))
 
     @property
     def updates(self) -> int:
@@ -120,4 +121,4 @@ class RunRecord:
 
     def saved_figures(self) -> dict[str, Any]:
         """Return the figures that a save holds."""
-        return {name: getattr(self, name) for name in SAVED}
+        return {name: getattr(self, name) for name in (*SAVED, "versions")}
