@@ -12,11 +12,26 @@ import logging
 import pytest
 import tensorflow as tf
 
-from .cases import Case
+from keras_recompute.errors import UnsupportedError
+
+from .cases import Case, run
 from .compare import check
-from .language import Apply, Assign, Branch, Checkpoint, Loop, Name, Program, Read
+from .language import (
+    Apply,
+    Assign,
+    Branch,
+    Checkpoint,
+    Loop,
+    Name,
+    Outside,
+    Program,
+    Read,
+    Reduce,
+    Switch,
+)
 from .profile import settings_for
 from .search import Hunt
+from .wrappers import checkpointed
 
 # To compile takes seconds, and what runs eagerly is traced as in a graph.
 SHARES = {"eager": 0.36, "graph": 0.3, "jit": 0.05}
@@ -53,6 +68,19 @@ def test_what_is_found_out_about_a_text_is_kept():
     check(
         Case(Program((inner,), "save_nothing", 1, nested=False, arguments="positional"), mode="jit")
     )
+
+
+def test_a_variable_that_a_vectorized_branch_returns_is_refused_by_name():
+    """Found by a long search: XLA does not compile the plain program either."""
+    cases = ((Assign("scalar", 0),), (Apply("tanh", 0),), (Apply("tanh", 0),))
+    mean = Reduce("mean", along="rows", of=4)
+    then = (Outside(), Read("gather by n"))
+    branch = Branch("n is odd", then=then, otherwise=(mean,), of=0)
+    loop = Loop("vectorized_map", (Switch(cases, 0), branch), 0)
+    program = Program((loop,), "save_nothing", 1, nested=False, arguments="positional")
+    case = Case(program, mode="jit", dtype="float64")
+    check(case)
+    assert isinstance(run(case, checkpointed).error, UnsupportedError)
 
 
 def test_a_loop_that_assigns_is_traced_under_a_persistent_tape():

@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...errors import InvalidProgramError
+from ...errors import InvalidProgramError, UnsupportedError
 from ...op_names import COPIES
 from ...seams.tensorflow.functions import add_function, find_function, register_by_name
 from ...seams.tensorflow.operations import COLOCATION, GRADIENT, copy_element_types
@@ -124,13 +124,19 @@ class GraphProgram:
     def _feeds(self, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
         """Return what each tensor of the ports and each handle stands for, by its name.
 
-        Raises InvalidProgramError for a value of another type or shape.
+        Raises InvalidProgramError for a value of another type or shape, and UnsupportedError for
+        that of a variable whose handle came another way.
         """
         feeds: dict[str, tf.Tensor] = {}
         for port, value in zip(self.ports, values):
             for tensor in port:
                 expected = self.value_specs.get(tensor.ref(), tensor)
                 fits = expected.shape.is_compatible_with(value.shape)
+                if expected.dtype == tf.resource != value.dtype:
+                    raise UnsupportedError(
+                        f"{tensor.name!r} is a variable that a branch returns, which cannot be "
+                        "replayed by its value, and XLA does not compile: read it in the branch"
+                    )
                 if expected.dtype != value.dtype or not fits:
                     raise InvalidProgramError(
                         f"{tensor.name!r} is {expected.dtype.name}{expected.shape} but was given "
