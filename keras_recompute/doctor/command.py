@@ -170,7 +170,8 @@ def _print_savings(found: Examination, budget: int | None, console: Console) -> 
         tried = f", and not by {', '.join(lines)}" if lines else ""
         _say(f"\nNo checkpoints were found that lower the peak by 3%{tried}", console)
         return
-    _say("\nAny one of these, in front of model.compile(...), keeps the gradients:", console)
+    batch = "; (x, y) is a batch" if "(x" in "".join(shown) else ""
+    _say(f"\nAny of these, in front of model.compile(...), keeps the gradients{batch}:", console)
     _say("\nimport keras_recompute as kr\n", console)
     _say("\n".join(shown).rstrip(), console)
 

@@ -14,7 +14,7 @@ from ..liveness import Program, profile
 from ..liveness.keras_step import check_compiled
 from ..models.classes.model import Model
 from ..models.measures.backend_measures import text_of_specs, trained_step
-from ..models.measures.sampled_steps import batch_of, build_on
+from ..models.measures.sampled_steps import batch_of, build_on, is_complete
 from ..models.measures.step_peak import StepPeaks
 from ..models.plans.checkpointed import (
     check_trainable,
@@ -57,6 +57,7 @@ class Examination:
         self.batch = batch_of(batch)
         check_compiled(model, self.batch)
         check_trainable(model)
+        self._was_complete = is_complete(model)
         build_on(model, self.batch)
         self.is_graph = not is_no_graph(model)
 
@@ -143,6 +144,8 @@ class Examination:
         line = f"model = {found.line}"
         if not self._is_named(found):
             line = f"model, plan = kr.plan(model, memory_budget={peak}, sample=(x, y))"
+        elif not self._was_complete:
+            line = f"model(x)  # makes its layers' weights\n{line}"
         return Saving(line, peak, found.time_ratio)
 
     def _is_named(self, found: MemoryPlan) -> bool:

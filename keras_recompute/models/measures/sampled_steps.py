@@ -35,12 +35,17 @@ def batch_of(sample: Any) -> Batch:
     return tuple(keras.tree.map_structure(batch_spec, part) for part in parts)
 
 
+def is_complete(model: keras.Model) -> bool:
+    """Return whether ``model`` has made its layers, and these their weights."""
+    return bool(model.layers) and all(map(is_whole, layers_in(model, include_self=False)))
+
+
 def build_on(model: keras.Model, batch: Batch) -> None:
     """Have ``model`` make its layers and weights for ``batch``, as ``fit`` would, without training.
 
     Raises InvalidArgumentError where it cannot be built so.
     """
-    if all(map(is_whole, layers_in(model, include_self=False))) and model.layers:
+    if is_complete(model):
         return
     if has_own_train_step(model):
         _require_compiled(model)
