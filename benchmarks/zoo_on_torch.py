@@ -22,10 +22,10 @@ from zoo_models import BLOCKS, HUB, build
 from zoo_steps import Batch, batch_of, place, tried
 
 import keras_recompute as kr
-from keras_recompute.liveness import Buffer, Program, profile
+from keras_recompute.liveness import Program, profile
 from keras_recompute.liveness.program import TEMPORARY, held_per_step
 from keras_recompute.models.plans.checkpointed import graph_of
-from keras_recompute.op_names import BACKWARD, UPDATE
+from keras_recompute.op_names import BACKWARD
 
 UPDATES = 3
 STEPS = 9
@@ -137,23 +137,10 @@ def loss_of(model: keras.Model, batch: Batch) -> float:
 
 
 def held_bytes(record: Program) -> dict[str, int]:
-    """Return the temporaries of a record: at the end of the forward pass, and at their peak.
-
-    And the peak without the gradients of weights, which wait for the update of all.
-    """
+    """Return the temporaries of a record: at the end of the forward pass, and at their peak."""
     phases = [step.phase for step in record.steps]
-    backward, update = phases.index(BACKWARD), phases.index(UPDATE)
-    temporary = [b for b in record.buffers if b.lifetime == TEMPORARY]
-
-    def held(buffers: list[Buffer]) -> list[int]:
-        return held_per_step(buffers, (TEMPORARY,), record.program_steps)
-
-    others = [b for b in temporary if not (b.phase == BACKWARD and b.is_live_at(update))]
-    return {
-        "saved": held(temporary)[backward - 1],
-        "peak": max(held(temporary)),
-        "others": max(held(others)[:update]),
-    }
+    held = held_per_step(record.buffers, (TEMPORARY,), record.program_steps)
+    return {"saved": held[phases.index(BACKWARD) - 1], "peak": max(held)}
 
 
 def seconds_of(models: dict[str, keras.Model], batch: Batch) -> dict[str, float]:

@@ -1,5 +1,5 @@
 from . import compat, distribute, engine, errors, ipu, layers, liveness, models, planning, report
-from .engine import policies, updates_in_backward
+from .engine import policies
 from .inspection import (
     forward_backward,
     print_forward_backward,
@@ -10,6 +10,7 @@ from .inspection import (
 from .layers.attention import MultiHeadAttention
 from .layers.backend_checkpoint import checkpoint_name
 from .layers.backend_scopes import keep_scope, recompute_scope
+from .layers.backend_updates import updates_in_backward
 from .layers.checkpoint import checkpoint
 from .layers.recomputation_checkpoint import RecomputationCheckpoint
 from .layers.recurrent import GRU, LSTM

@@ -43,7 +43,7 @@ MAY_IMPORT = {
         "user_code",
         "keras_backend",
     },
-    "keras_backend": {"backends", "errors", "seams", "user_code"},
+    "keras_backend": {"backends", "errors", "op_names", "seams", "user_code"},
     "inspection": {"errors", "seams", "user_code", "engine", "keras_backend", "layers"},
     "layers": {"backends", "errors", "op_names", "seams", "user_code", "engine", "keras_backend"},
     "models": {

@@ -48,7 +48,7 @@ FEATURES = {
     "forward_backward": _ALL,
     "print_forward_backward": _ALL,
     "replay_count": _ALL,
-    "updates_in_backward": (TENSORFLOW,),
+    "updates_in_backward": (TENSORFLOW, TORCH),
     "LSTM": (TENSORFLOW, JAX),
     "GRU": (TENSORFLOW, JAX),
     "MultiHeadAttention": (TENSORFLOW, JAX),

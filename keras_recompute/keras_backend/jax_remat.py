@@ -37,9 +37,14 @@ Function = Callable[..., list[jax.Array]]
 named_scope = jax.named_scope
 
 
-def same_state(_: Sequence[Any]) -> Callable[[], contextlib.AbstractContextManager[None]]:
+def same_state(*_: Any) -> Callable[[], contextlib.AbstractContextManager[None]]:
     """Return a context for replays that does nothing, since none runs Python."""
     return contextlib.nullcontext
+
+
+def updates_of(_: Any) -> contextlib.AbstractContextManager[None]:
+    """Return a context that does nothing: the compiler orders updates."""
+    return contextlib.nullcontext()
 
 
 def is_plain_module(_: Any) -> bool:

@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextvars import ContextVar
 from typing import Any
 
 import keras
@@ -18,37 +17,36 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from ..seams.keras.layers import backend_variable
+from .torch_names import named_scope
 from .torch_scopes import CheckpointedRegion
+from .torch_updates import ReplayedSection, note_section, updates_of
+
+__all__ = [
+    "flatten",
+    "is_plain_module",
+    "may_be_differentiated",
+    "named_scope",
+    "read_after",
+    "recomputed",
+    "same_state",
+    "snapshot",
+    "unshare",
+    "updates_of",
+]
 
 Function = Callable[..., list[torch.Tensor]]
 _FEW = 65_536  # elements of a state that is copied for each section
 _PLAIN = (bool, int, float, complex, str, type(None))
-_scopes: ContextVar[tuple[str, ...]] = ContextVar("scopes", default=())
 
 
-@contextlib.contextmanager
-def named_scope(name: str) -> Iterator[None]:
-    """Return a context in which ``current_scopes`` ends in ``name``."""
-    token = _scopes.set((*_scopes.get(), name))
-    try:
-        yield
-    finally:
-        _scopes.reset(token)
-
-
-def current_scopes() -> tuple[str, ...]:
-    """Return the names of the forward passes and replays that run, the innermost last.
-
-    Operations of PyTorch have no names: who records them asks here.
-    """
-    return _scopes.get()
-
-
-def same_state(layers: Sequence[Any]) -> Callable[[], contextlib.AbstractContextManager[None]]:
+def same_state(
+    layers: Sequence[Any], read: dict[int, tuple[Any, Any]] | None = None
+) -> Callable[[], contextlib.AbstractContextManager[None]]:
     """Return a context for replays, in which ``layers`` have the state that they have now.
 
     That is what a call may change outside of Keras's variables: numbers and texts in attributes,
     and buffers of PyTorch's modules. Behind the context the state is again what it was before.
+    ``read`` will hold the variables that the call reads. Until its replay they are not updated.
     """
     # Modules of PyTorch with the ones inside; of layers all are given.
     inside = [list(each.modules()) if is_plain_module(each) else [each] for each in layers]
@@ -69,6 +67,8 @@ def same_state(layers: Sequence[Any]) -> Callable[[], contextlib.AbstractContext
                 buffer.copy_(value)
 
     before = state()
+    section = ReplayedSection({} if read is None else read, layers)
+    note_section(section)
 
     @contextlib.contextmanager
     def context() -> Iterator[None]:
@@ -78,6 +78,7 @@ def same_state(layers: Sequence[Any]) -> Callable[[], contextlib.AbstractContext
             yield
         finally:
             set_state(*now)
+            section.note_replay()
 
     return context
 

@@ -212,7 +212,7 @@ class PureCall:
         self._around = entry_layer(), current_training(), autocast_dtype()
         self.read: dict[int, tuple[Any, Any]] = {}
         self.assigned: list[Any] = []
-        self._replaying = remat.same_state([*layers, *modules])
+        self._replaying = remat.same_state([*layers, *modules], self.read)
         # The first run is the forward pass, each other one a replay.
         self._runs = itertools.count()
 

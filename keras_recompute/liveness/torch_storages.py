@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from ..errors import UnsupportedError
-from ..keras_backend.torch_remat import current_scopes as current_sections
+from ..keras_backend.torch_names import current_scopes as current_sections
 from ..keras_backend.torch_values import map_leaves, storage_of, tensors_of
-from ..op_names import FORWARD, RECOMPUTE, backward_scope, parse_op_name
+from ..op_names import FORWARD, RECOMPUTE, backward_scope, parse_op_name, update_scope
 from ..seams.torch.fake_tensors import UnknownValueError, in_backward, next_node, running_node
 from ..seams.torch.operations import (
     TorchDispatchMode,
@@ -138,6 +138,8 @@ class StorageRecording(TorchDispatchMode):
             path = "/".join((*sections, *filter(None, [layers])))
             self._made_in[next_node() - 1] = path
             return path
+        if update_scope() in sections:
+            return update_scope()
         made_in = self._made_in.get(running_node() or 0, "")
         if not torch.is_grad_enabled():
             return _backward_of(made_in)

@@ -33,8 +33,8 @@ def test_the_engine_has_only_its_policies():
 
 
 def test_a_name_is_refused_where_it_is_imported():
-    with pytest.raises(UnsupportedError, match="updates_in_backward is not available"):
-        from keras_recompute import updates_in_backward  # noqa: F401
+    with pytest.raises(UnsupportedError, match="ipu is not available"):
+        from keras_recompute import ipu  # noqa: F401
 
 
 def test_options_that_are_not_there():

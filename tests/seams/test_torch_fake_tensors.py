@@ -12,6 +12,7 @@ from keras_recompute.seams.torch.fake_tensors import (  # noqa: E402
     in_backward,
     next_node,
     running_node,
+    running_pass,
 )
 
 
@@ -66,3 +67,14 @@ def test_running_node_is_the_one_that_the_forward_operation_made():
     assert numbers.run["cos"] == numbers.made["sin"]
     assert numbers.run["tanh_backward"] == numbers.made["tanh"]
     assert not in_backward()
+
+
+def test_running_pass_is_another_number_in_each_backward_pass():
+    found = []
+    x = torch.ones(3, requires_grad=True)
+    x.register_post_accumulate_grad_hook(lambda _: found.append(running_pass()))
+    for _ in range(2):
+        x.sum().backward()
+    assert running_pass() is None
+    assert None not in found
+    assert found[0] != found[1]

@@ -109,3 +109,15 @@ def test_a_storage_is_one_object_that_tells_of_its_end():
     assert freed == []
     del view
     assert freed == [1]
+
+
+def test_tensors_on_storage_counts_aliases():
+    weight = torch.nn.Parameter(torch.ones(2, 2))
+    alone = operations.tensors_on_storage(weight)
+    alias = weight.detach()
+    assert operations.tensors_on_storage(weight) == alone + 1
+    made = torch.ones(1, 2, requires_grad=True) @ alias  # autograd saves it
+    del alias
+    assert operations.tensors_on_storage(weight) == alone + 1
+    made.sum().backward()
+    assert operations.tensors_on_storage(weight) == alone

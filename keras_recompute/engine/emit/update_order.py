@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -40,13 +41,16 @@ _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "Var
 
 
 @contextlib.contextmanager
-def updates_in_backward() -> Iterator[None]:
+def updates_in_backward(optimizer: Any = None) -> Iterator[None]:
     """Update the weights of each checkpointed section before the next section's backward pass.
 
     Put it around a whole training step in a ``tf.function``: the forward pass, the gradients and
     ``optimizer.apply``. The gradients of one section at a time are then alive. An update that needs
     all gradients, as with ``global_clipnorm``, stays at the end. Results do not change. It does
     nothing in eager code, where operations run in the order in which they are written.
+
+    Args:
+        optimizer: What PyTorch has to know; here the graph of the step says it.
 
     Examples:
         >>> @tf.function(jit_compile=True)
@@ -58,6 +62,7 @@ def updates_in_backward() -> Iterator[None]:
         ...         optimizer.apply(gradients, model.trainable_variables)
         ...     return loss
     """
+    del optimizer
     with _updating_step(tokens=defaultdict(list)):
         yield
 

@@ -7,6 +7,7 @@ recomputes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ else:
     from ...keras_backend import torch_remat as remat
 
 Arrays = Sequence[Any]
+_Model: Any = keras.Model if TYPE_CHECKING else object
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,11 +76,18 @@ class SectionPlan:
         return named
 
 
-class TrainedModel:
+class TrainedModel(_Model):
     """A base class of all models that recompute; it stands before the model's class."""
+
+    recomputes = True
 
     def adopt_weights_strategy(self) -> None:
         """Do nothing: Keras distributes its models on these backends by itself."""
+
+    def train_step(self, *args: Any) -> Any:
+        """Train on one batch, as Keras does, in less memory: see ``updates_in_backward``."""
+        with remat.updates_of(self) if self.recomputes else nullcontext():
+            return super().train_step(*args)
 
 
 class SectionRunner(TrainedModel):
@@ -87,6 +96,11 @@ class SectionRunner(TrainedModel):
     _plan: SectionPlan | None
     _scan_layers: bool
     _is_advised: bool
+
+    @property
+    def recomputes(self) -> bool:  # type: ignore[override]
+        """Whether the training pass recomputes anything."""
+        return self._plan is not None and self._plan.recomputes
 
     def _prepare_runs(self) -> None:
         """Prepare nothing: no compiled program is kept between calls."""
@@ -97,7 +111,7 @@ class SectionRunner(TrainedModel):
     def _plan_of(self, graph: Graph) -> SectionPlan:
         plan = SectionPlan.of(graph)
         if self._scan_layers and plan.is_plain:
-            name = self.name  # type: ignore[attr-defined]
+            name = self.name
             warn_user(
                 f"scan_layers has no effect on {name!r}: on JAX it takes checkpoints, between "
                 "which sections are equal. Put some, such as by checkpointed(model, every=4)"
@@ -109,12 +123,12 @@ class SectionRunner(TrainedModel):
 
     def _is_recomputed(self, flat: Sequence[Any]) -> bool:
         """Whether the call on the inputs ``flat`` goes by sections."""
-        if self._plan is None or self._plan.is_plain or not gradient_may_be_asked():
+        if not self.recomputes or not gradient_may_be_asked():
             return False
         # Keras runs other operations then: clones of the layers, or what finds their shapes.
         if any(isinstance(value, keras.KerasTensor) for value in flat):
             return False
-        weights = values_of(self.trainable_variables)  # type: ignore[attr-defined]
+        weights = values_of(self.trainable_variables)
         return remat.may_be_differentiated([*flat, *weights])
 
     def _run_sections(self, plan: SectionPlan, flat: Arrays) -> list[Any]:
@@ -142,7 +156,7 @@ class SectionRunner(TrainedModel):
         runner.run(plan.steps)
         if not runner.loops and not self._is_advised:
             self._is_advised = True
-            name = self.name  # type: ignore[attr-defined]
+            name = self.name
             warn_user(
                 f"scan_layers makes no loop of {name!r}: on JAX that takes two sections in a row "
                 "that do the same with other weights, and no masks between them"

@@ -5,14 +5,15 @@ The interface: ``batch_spec``, ``first_batch``, ``specs_from_sample``, ``targets
 writes them. ``build_by_step`` has a model make its variables by its own step. A ``LayerProfiler``
 returns the ``LayerCost`` of a call. ``trained_step`` is the step of ``fit``, which can be
 ``compiled`` for a model and for others that share its layers; ``reason_to_wait`` says why its
-updates wait. ``seconds_with_jit_and_without`` times it.
+updates wait, and ``PLAIN_UPDATES_WAIT`` whether those of a plain model do.
+``seconds_with_jit_and_without`` times it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...keras_backend import JAX, TENSORFLOW, current_backend
+from ...keras_backend import JAX, TENSORFLOW, TORCH, current_backend
 
 if TYPE_CHECKING or current_backend() == TENSORFLOW:
     from ...liveness.tensorflow_functions import batch_spec
@@ -41,7 +42,11 @@ else:
 
     trained_step = TrainedStep.of_model
 
+# On PyTorch Keras's backward pass ends before its optimizer begins.
+PLAIN_UPDATES_WAIT = current_backend() == TORCH
+
 __all__ = [
+    "PLAIN_UPDATES_WAIT",
     "LayerProfiler",
     "batch_spec",
     "build_by_step",

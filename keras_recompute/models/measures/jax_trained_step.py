@@ -15,11 +15,12 @@ import jax
 import jax.numpy as jnp
 import keras
 
+from ...keras_backend.update_reasons import reason_of_optimizer
 from ...liveness import Program, compile_program
 from ...liveness.jax_functions import batch_spec as shape_of
 from ...liveness.jax_training_step import State, step_on, variables_trained
 from ...seams.keras.layers import takes_training
-from .step_defaults import StepParts, reason_of_optimizer
+from .step_defaults import StepParts
 
 Arrays = Sequence[Any]
 

@@ -68,14 +68,3 @@ def seconds_with_jit_and_without(model: keras.Model, specs: Any) -> tuple[float 
     """Raise UnsupportedError: steps are timed on TensorFlow alone."""
     require("plan(timed=)")
     raise AssertionError((model, specs))
-
-
-def reason_of_optimizer(optimizer: Any) -> str | None:
-    """Return why updates wait for all gradients; None if each waits for its own."""
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        return "loss scaling checks them first"
-    if getattr(optimizer, "gradient_accumulation_steps", None):
-        return "they are accumulated"
-    if getattr(optimizer, "global_clipnorm", None):
-        return "they are clipped by their global norm"
-    return None

@@ -12,11 +12,13 @@ from typing import Any, ClassVar
 import keras
 import torch
 
+from ...keras_backend.torch_updates import reason_to_wait as reason_of_optimizer
+from ...keras_backend.torch_updates import updates_in_backward
 from ...liveness.program import Program
 from ...liveness.torch_functions import profile_step
 from ...seams.keras.layers import takes_training
 from ...seams.keras.training import record_loss
-from .step_defaults import StepParts, reason_of_optimizer
+from .step_defaults import StepParts
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,12 @@ class TrainedStep(StepParts):
         training = {"training": True} if takes_training(candidate) else {}
 
         def training_step(batch: tuple[Any, ...]) -> Any:
+            if not getattr(candidate, "recomputes", False):
+                return update(batch)
+            with updates_in_backward(self.optimizer):  # as in fit
+                return update(batch)
+
+        def update(batch: tuple[Any, ...]) -> Any:
             x, *rest = batch
             outputs = candidate(x, **training)
             # Behind the forward pass, as in Keras: the old gradients are alive in it.
@@ -77,6 +85,6 @@ def loss_of_squares(model: keras.Model, outputs: Any) -> torch.Tensor:
 
 
 def reason_to_wait(model: keras.Model) -> str | None:
-    """Return why all gradients are there before the first update, as always on PyTorch."""
-    reason = reason_of_optimizer(getattr(model, "optimizer", None))
-    return reason or "PyTorch's backward pass ends before the optimizer begins"
+    """Return why updates of ``model`` with checkpoints wait for all gradients; None if none do."""
+    optimizer = getattr(model, "optimizer", None)
+    return None if optimizer is None else reason_of_optimizer(optimizer)

@@ -15,13 +15,13 @@ import keras
 import tensorflow as tf
 
 from ...engine import ordered_updates
+from ...keras_backend.update_reasons import reason_of_optimizer
 from ...liveness import Program, compile_program
 from ...liveness.keras_step import build_optimizer, training_step
 from ...liveness.tensorflow_functions import batch_spec
 from ...seams.keras.layers import takes_training
 from ...seams.keras.replicated_steps import strategy_of
 from ...seams.keras.training import build_for_fit, record_loss
-from .step_defaults import reason_of_optimizer
 
 
 @dataclass(frozen=True)

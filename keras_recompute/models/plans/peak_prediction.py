@@ -31,7 +31,7 @@ from ...planning.single_replay import (
 )
 from ..execution.array_sizes import spec_bytes
 from ..keras_graph.call_graph import Call, Graph, Key, ancestors
-from ..measures.backend_measures import LayerProfiler
+from ..measures.backend_measures import PLAIN_UPDATES_WAIT, LayerProfiler
 from ..measures.cost_record import LayerCost, Sources
 
 _BACKWARD = 2.0  # a backward pass costs two forward passes: one product for each operand
@@ -188,7 +188,7 @@ def predict(
     # Without sections each gradient is alive beside the step that makes it. In a network of
     # convolutions XLA for CPUs copies weights instead (benchmarks/notes/predictions.md).
     plain_chain = replace(chain, activation_bytes=plain_activations, working_bytes=plain_working)
-    if any(needs.is_convolution for needs in measured):
+    if PLAIN_UPDATES_WAIT or any(needs.is_convolution for needs in measured):
         plain_chain = replace(plain_chain, fixed_bytes=fixed_bytes + sum(gradients))
     else:
         plain_chain = _with_gradients(plain_chain, gradients)

@@ -10,7 +10,14 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-__all__ = ["UnknownValueError", "fake_mode", "in_backward", "next_node", "running_node"]
+__all__ = [
+    "UnknownValueError",
+    "fake_mode",
+    "in_backward",
+    "next_node",
+    "running_node",
+    "running_pass",
+]
 
 # What an operation raises that would have to know a value.
 UnknownValueError = DataDependentOutputException
@@ -29,7 +36,13 @@ def fake_mode() -> Any:
 
 def in_backward() -> bool:
     """Whether a backward pass is running in this thread."""
-    return bool(torch._C._current_graph_task_id() != -1)
+    return running_pass() is not None
+
+
+def running_pass() -> int | None:
+    """Return the number of the backward pass that is running in this thread, or None."""
+    number = int(torch._C._current_graph_task_id())
+    return None if number == -1 else number
 
 
 def running_node() -> int | None:

@@ -23,6 +23,7 @@ __all__ = [
     "is_fake",
     "makes_values",
     "reads_number",
+    "tensors_on_storage",
     "version_of",
     "without_modes",
     "written_parameters",
@@ -87,6 +88,11 @@ def is_fake(tensor: torch.Tensor) -> bool:
     """Whether ``tensor`` is one of ``FakeTensorMode``, which has no values."""
     fakes = sys.modules.get("torch._subclasses.fake_tensor")
     return fakes is not None and isinstance(tensor, fakes.FakeTensor)
+
+
+def tensors_on_storage(tensor: torch.Tensor) -> int:
+    """Return how many tensors share the storage of ``tensor``, plus a number that stays."""
+    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
 
 
 def below_autograd() -> Any:

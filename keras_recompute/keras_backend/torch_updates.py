@@ -1,0 +1,227 @@
+"""The order of weight updates on PyTorch: in the backward pass, each once its gradient is complete.
+
+Keras's step computes all gradients and then updates all weights, so that the gradients of the whole
+network are alive at once. Here a hook of PyTorch's takes each gradient when the backward pass has
+added all parts of it, has the optimizer update that weight, and frees the gradient.
+
+A weight must not change while the backward pass still reads it. It waits for the replay of every
+section that read it, and as long as a tensor elsewhere shares its storage: such a tensor may have
+been saved behind ``stop_gradient``. What waited to the end is updated by ``apply``.
+
+Source: Lv et al., "Full parameter fine-tuning for large language models with limited resources"
+(2023), section 3.1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+
+from ..errors import InvalidArgumentError
+from ..op_names import update_scope
+from ..seams.keras.layers import backend_variable
+from ..seams.keras.optimizers import (
+    has_undecayed,
+    trained_variables,
+    update_now,
+    updates_left_out,
+)
+from ..seams.keras.training import has_own_train_step
+from ..seams.torch.fake_tensors import running_pass
+from ..seams.torch.operations import tensors_on_storage
+from .torch_names import named_scope
+from .update_reasons import reason_of_optimizer
+
+# Keras's optimizers whose update of one weight reads and changes nothing of another one's. Nadam
+# has a product for all, and one of the user's own may have anything.
+_EACH_ALONE = frozenset(
+    "SGD Adam AdamW Adamax Adagrad Adadelta RMSprop Adafactor Ftrl Lamb Lion Muon".split()
+)
+_steps: ContextVar[tuple[UpdatingStep, ...]] = ContextVar("updating steps", default=())
+
+
+@contextlib.contextmanager
+def updates_in_backward(optimizer: Any = None) -> Iterator[None]:
+    """Update each weight in the backward pass, as soon as its gradient is complete.
+
+    Put it around a whole training step: the forward pass, one backward pass, and
+    ``optimizer.apply``, which is given None for the gradient of a weight that was updated: its
+    ``grad`` is None. So nothing in between may change gradients, as clipping by hand would. An
+    update that needs all gradients, as with ``global_clipnorm``, stays at the end. Results do not
+    change. Before ``optimizer`` is built, and under ``torch.compile``, it does nothing.
+
+    Args:
+        optimizer: Keras's, by which the step trains.
+
+    Raises:
+        InvalidArgumentError: There is no ``optimizer``; the step made two backward passes, applied
+            gradients of weights that were updated, or did not apply ``optimizer``.
+    """
+    if optimizer is None:
+        raise InvalidArgumentError(
+            "updates_in_backward() on PyTorch needs the optimizer, whose updates begin before it "
+            "is applied: with kr.updates_in_backward(optimizer)"
+        )
+    around = _steps.get()
+    is_inner = any(step.optimizer is optimizer for step in around)  # the outer one orders them
+    compiles = torch.compiler.is_compiling()
+    if is_inner or compiles or not optimizer.built or reason_to_wait(optimizer):
+        yield
+        return
+    step = UpdatingStep(optimizer)
+    token = _steps.set((*around, step))
+    try:
+        with step.ordered():
+            yield
+    finally:
+        _steps.reset(token)
+
+
+def updates_of(model: Any) -> contextlib.AbstractContextManager[None]:
+    """Return the context in which ``model`` runs Keras's own training step.
+
+    A step of the user's own may do anything with gradients.
+    """
+    if model.jit_compile or model.optimizer is None or has_own_train_step(model):
+        return contextlib.nullcontext()
+    return updates_in_backward(model.optimizer)
+
+
+def reason_to_wait(optimizer: Any) -> str | None:
+    """Return why updates wait for all gradients; None if each waits for its own."""
+    kind = type(optimizer)
+    if reason := reason_of_optimizer(optimizer):
+        return reason
+    if kind.__module__.split(".")[0] != "keras" or kind.__name__ not in _EACH_ALONE:
+        return f"it is not known that {kind.__name__} updates each weight alone"
+    if optimizer.use_ema:
+        return "averages of all weights follow"
+    if optimizer.loss_scale_factor is not None:
+        return "loss scaling divides them"
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return "processes sum them first"
+    if not optimizer.built:
+        return None
+    variables = trained_variables(optimizer)
+    # Keras computes steps of all weights in the type of the first one.
+    if len({variable.dtype for variable in variables}) > 1:
+        return "weights have several types"
+    # Keras cannot decay the weights of an empty list.
+    if optimizer.weight_decay is not None and has_undecayed(optimizer, variables):
+        return "some weights do not decay"
+    return None
+
+
+class ReplayedSection:
+    """What a section read, and the backward pass that has replayed it."""
+
+    def __init__(self, read: dict[int, tuple[Any, Any]], modules: Iterable[Any]) -> None:
+        self._read, self._modules = read, list(modules)
+        self._parameters: set[int] | None = None
+        self._replayed_in: int | None = None
+
+    def note_replay(self) -> None:
+        """Note that the backward pass that runs has replayed the section."""
+        self._replayed_in = running_pass()
+
+    def will_read(self, parameter: torch.Tensor) -> bool:
+        """Whether the backward pass that runs may still read ``parameter`` in a replay."""
+        if self._replayed_in == running_pass():
+            return False
+        if self._parameters is None:
+            found = {id(backend_variable(variable)) for variable, _ in self._read.values()}
+            # Modules of PyTorch read their parameters past Keras.
+            for module in self._modules:
+                found.update(map(id, module.parameters(recurse=False)))
+            self._parameters = found
+        return id(parameter) in self._parameters
+
+
+def note_section(section: ReplayedSection) -> None:
+    """Have the steps under way wait for the replay of ``section``."""
+    # In a backward pass it is part of another section's replay, which was noted.
+    for step in _steps.get() if running_pass() is None else ():
+        step.sections.append(section)
+
+
+class UpdatingStep:
+    """A training step in which ``optimizer`` updates weights in the backward pass.
+
+    Attributes:
+        sections: Those that the forward pass ran.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer = optimizer
+        self.sections: list[ReplayedSection] = []
+        self._variables: dict[int, Any] = {}
+        self._sharing: dict[int, int] = {}
+        for variable in trained_variables(optimizer):
+            parameter = backend_variable(variable)
+            # A gradient that overwrites its weight is no update.
+            if parameter.requires_grad and not getattr(variable, "overwrite_with_gradient", False):
+                self._variables[id(parameter)] = variable
+                self._sharing[id(parameter)] = tensors_on_storage(parameter)
+        self._waiting: list[torch.Tensor] = []
+        self._updated: set[int] = set()
+        self._is_applied = False
+
+    @contextlib.contextmanager
+    def ordered(self) -> Iterator[None]:
+        """Return the context of the step; raises InvalidArgumentError as updates_in_backward."""
+        with contextlib.ExitStack() as hooks:
+            for variable in self._variables.values():
+                parameter = backend_variable(variable)
+                handle = parameter.register_post_accumulate_grad_hook(self._take)
+                hooks.callback(handle.remove)
+            hooks.enter_context(updates_left_out(self.optimizer, self._left_out))
+            yield
+        if self._updated and not self._is_applied:
+            raise InvalidArgumentError(
+                f"updates_in_backward: the step ended before {self.optimizer.name!r} was applied, "
+                "and weights were updated already. Call optimizer.apply(gradients, variables) "
+                "inside, behind the backward pass"
+            )
+
+    def _take(self, parameter: torch.Tensor) -> None:
+        """Update what can be updated now that the gradient of ``parameter`` is complete."""
+        if id(parameter) in self._updated:
+            raise InvalidArgumentError(
+                "updates_in_backward: a second backward pass in one step adds to the gradient of "
+                f"{self._variables[id(parameter)].path!r}, by which it was updated already. Add "
+                "the losses and differentiate their sum, or leave updates_in_backward out"
+            )
+        waiting, self._waiting = [*self._waiting, parameter], []
+        for each in waiting:
+            if self._is_read(each):
+                self._waiting.append(each)
+            else:
+                self._update(each)
+
+    def _is_read(self, parameter: torch.Tensor) -> bool:
+        if any(section.will_read(parameter) for section in self.sections):
+            return True
+        return tensors_on_storage(parameter) > self._sharing[id(parameter)]
+
+    def _update(self, parameter: torch.Tensor) -> None:
+        with torch.no_grad(), named_scope(update_scope()):
+            update_now(self.optimizer, parameter.grad, self._variables[id(parameter)])
+        self._updated.add(id(parameter))
+        parameter.grad = None
+
+    def _left_out(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Callable[..., bool]:
+        """Return what says that a variable was updated; ``apply`` was called with the arguments."""
+        self._is_applied = True
+        updated = {id(self._variables[key]) for key in self._updated}
+        none = {id(v) for g, v in zip(gradients, variables) if g is None}
+        if not updated <= none:
+            raise InvalidArgumentError(
+                f"updates_in_backward: {self.optimizer.name!r} was applied to other weights or "
+                "gradients than the backward pass computed, and these were applied already. Apply "
+                "it to all weights that it was built with, and to their grad as it is"
+            )
+        return lambda variable: id(variable) in updated
