@@ -62,8 +62,8 @@ ours updated at the end, too, and so were the peaks of KerasHub's models.
 """
 TORCH_COLUMNS = (
     "model | largest difference of losses / of variables: RematScope, by hand, ours | saved, MiB: "
-    "plain, RematScope, by hand, ours | peak with SGD, MiB: the same | peak with Adam, MiB: plain, ours | seconds over plain's: RematScope, by "
-    "hand, ours"
+    "plain, RematScope, by hand, ours | peak with SGD, MiB: the same | peak with Adam, MiB: plain, "
+    "ours | seconds over plain's: RematScope, by hand, ours"
 )
 JAX_WAYS = ("plain", "remat", "every", "leanest")
 TORCH_WAYS = ("plain", "remat", "hand", "every")
