@@ -33,6 +33,7 @@ from ..seams.keras.optimizers import (
 from ..seams.keras.training import has_own_train_step
 from ..seams.torch.fake_tensors import running_pass
 from ..seams.torch.operations import tensors_on_storage
+from ..user_code import warn_user
 from .torch_names import named_scope
 from .update_reasons import reason_of_optimizer
 
@@ -179,7 +180,17 @@ class UpdatingStep:
                 handle = parameter.register_post_accumulate_grad_hook(self._take)
                 hooks.callback(handle.remove)
             hooks.enter_context(updates_left_out(self.optimizer, self._left_out))
-            yield
+            try:
+                yield
+            except InvalidArgumentError:
+                raise  # it says so itself
+            except BaseException:
+                if self._updated and not self._is_applied:
+                    warn_user(
+                        f"{len(self._updated)} of {len(self._variables)} weights were updated "
+                        "before this step failed: go on from what was saved before it"
+                    )
+                raise
         if self._updated and not self._is_applied:
             raise InvalidArgumentError(
                 f"updates_in_backward: the step ended before {self.optimizer.name!r} was applied, "

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import keras_recompute as kr
-from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.errors import InvalidArgumentError, RecomputeWarning
 from keras_recompute.keras_backend import torch_updates
 
 L = keras.layers
@@ -326,6 +326,22 @@ class OwnStep(kr.Model):
         with torch.no_grad():
             self.optimizer.apply(gradients, self.trainable_weights)
         return {"loss": loss}
+
+
+def test_a_step_that_fails_in_its_backward_pass_says_what_it_updated():
+    """As where memory ends. The last layer's two weights come first, then the second's bias."""
+    model = kr.checkpointed(chain(layers=3), every=1)
+    model.compile("sgd", "mse")
+    x = np.ones((4, 64), "float32")
+    model.train_on_batch(x, x)  # builds the optimizer
+
+    def fail(_):
+        raise MemoryError
+
+    model.layers[2].kernel.value.register_hook(fail)
+    said = pytest.warns(RecomputeWarning, match="3 of 6 weights were updated before this step")
+    with said, pytest.raises(MemoryError):
+        model.train_on_batch(x, x)
 
 
 def test_a_step_of_ones_own_has_its_gradients():
