@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ..command_line import Parser, path_to, whole_number
+from ..command_line import Parser, path_to, positive_number, whole_number
 from ..errors import DeviceError, InvalidArgumentError, RecomputeError
 from ..keras_backend import JAX, current_backend, require
 from ..liveness import Program
 from ..liveness.categories import ACTIVATION, CHECKPOINT, GRADIENT, INPUT, OPTIMISER, WEIGHT
-from ..liveness.local_device import device_named
+from ..liveness.device_compilers.limits import CompileLimits, compile_limits
+from ..liveness.local_device import LOCAL, device_named
 from ..report import category_rows, write_report
 from ..report.output import print_error
 from ..report.tables import add_row, print_table, table
@@ -87,21 +88,24 @@ def _parser(program: str) -> argparse.ArgumentParser:
         help="how many divide the batch; with NxM, M divide the weights",
     )
     add("--memory", metavar="SIZE", help="what a run may take of the device (default: all)")
+    add("--timeout", type=positive_number, metavar="S", help="of one compilation (default: 600)")
+    add("--compile-memory", metavar="SIZE", help="of one compilation (default: all there is)")
     add("--no-search", action="store_true", help="leave out the largest batch and length")
     add("--report", type=path_to("folder"), metavar="DIR", help="write the report and its page")
     return parser
 
 
 def _mesh(text: str) -> tuple[int, int]:
-    first, _, second = text.partition("x")
+    first, times, second = text.partition("x")
     count = whole_number(1, 4096)
-    return count(first), count(second) if second else 1
+    return count(first), count(second) if times else 1
 
 
 def _answer(arguments: argparse.Namespace, console: Console) -> int:
     _prepare_jax(*arguments.devices)
     device = device_named(arguments.device)
     budget = device.memory_bytes if arguments.memory is None else parse_bytes(arguments.memory)
+    limits = _limits(arguments)
     # Keras is imported for JAX here.
     from .answer import Question, Size
     from .model_sources import build
@@ -114,13 +118,14 @@ def _answer(arguments: argparse.Namespace, console: Console) -> int:
         devices=arguments.devices,
     )
     size = Size(arguments.batch, arguments.length)
-    question = Question(made.model, size, device=device, budget_bytes=budget)
-    answer = question.answer()
-    title = f"{made.model.name}, {made.model.count_params():,} weights"
-    _print(answer, title, made.step, device.title, console)
-    if not arguments.no_search:
-        _print_largest("batch", question.largest_batch(), console)
-        _print_largest("length", question.largest_length(), console)
+    with compile_limits(limits):
+        question = Question(made.model, size, device=device, budget_bytes=budget)
+        answer = question.answer()
+        title = f"{made.model.name}, {made.model.count_params():,} weights"
+        _print(answer, title, made.step, device.title, console)
+        if not arguments.no_search:
+            _print_largest("batch", question.largest_batch(), console)
+            _print_largest("length", question.largest_length(), console)
     if arguments.report is not None:
         if answer.planned is None:
             raise DeviceError(
@@ -130,6 +135,16 @@ def _answer(arguments: argparse.Namespace, console: Console) -> int:
         written = write_report(answer.planned, arguments.report, title=title, page=True)
         console.print(f"\nwritten: {', '.join(map(str, written))}", highlight=False)
     return FITS if answer.fits else DOES_NOT_FIT
+
+
+def _limits(arguments: argparse.Namespace) -> CompileLimits:
+    seconds, memory = arguments.timeout, arguments.compile_memory
+    if arguments.device == LOCAL and (seconds or memory):
+        raise InvalidArgumentError(
+            "--timeout and --compile-memory limit the compilers of devices that are not here, and "
+            "--device local compiles in this process: use `timeout` and `ulimit -v` of the shell"
+        )
+    return CompileLimits(seconds, None if memory is None else parse_bytes(memory))
 
 
 def _prepare_jax(batch_parts: int, weight_parts: int) -> None:

@@ -61,7 +61,7 @@ def build(
         model = _model_of(source, devices)
         if not isinstance(model, keras.Model):
             raise InvalidArgumentError(
-                f"{source} gives a {type(model).__name__}, and not a Keras model"
+                f"{source} returns {model!r:.80} ({type(model).__name__}), and not a Keras model"
             )
         if lora is not None:
             _adapt(model, lora)

@@ -124,7 +124,7 @@ def test_a_file_is_read_without_its_weights(ask, tmp_path, form):
     ("line", "said"),
     [
         ("net.py:none --device local --batch 2", "net.py has no function 'none'"),
-        ("net.py:number --device local --batch 2", "gives a int, and not a Keras model"),
+        ("net.py:number --device local --batch 2", "returns 3 (int), and not a Keras model"),
         ("net.py:broken --device local --batch 2", "net.py:broken: KeyError: 'weights'"),
         ("nothing --device local --batch 2", "'nothing' is no model: give a .keras file"),
         ("none.keras --device local --batch 2", "none.keras: FileNotFoundError"),
@@ -132,6 +132,8 @@ def test_a_file_is_read_without_its_weights(ask, tmp_path, form):
         ("net.py:build --device local --batch 0", "0 is too small: the least is 1"),
         ("net.py:build --device local --batch 2 --dtype float3", "--dtype float3: ValueError"),
         ("net.py:build --device local --batch 2 --memory much", "much"),
+        ("net.py:build --device local --batch 2 --timeout 9", "--timeout and --compile-memory"),
+        ("net.py:build --device local --batch 2 --devices 2x", "'' is not a whole number"),
         ("net.py:build --device local --batch 2 --devices 2x2", "JAX was started with 1 here"),
     ],
 )

@@ -24,6 +24,7 @@ from ...errors import DeviceError, DoesNotFitError, InvalidArgumentError
 from ...sizes import format_bytes, parse_bytes
 from . import cache
 from .catalogue import Device
+from .limits import current_limits
 
 PYTHON = "KERAS_RECOMPUTE_DEVICES_PYTHON"
 _WORKER = Path(__file__).with_name("worker.py")
@@ -179,12 +180,15 @@ def _ask(
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
             )
+        limits = current_limits()
+        seconds = limits.seconds or timeout_seconds
         try:
-            worker.wait(timeout_seconds)
+            limits.apply_to(worker.pid)
+            worker.wait(seconds)
         except subprocess.TimeoutExpired:
             raise DeviceError(
-                f"compiling for {device.title} took longer than {timeout_seconds:g} s: raise "
-                "timeout_seconds=, or take a smaller program"
+                f"compiling for {device.title} took longer than {seconds:g} s: allow "
+                "more (timeout_seconds=, --timeout), or take a smaller program"
             ) from None
         finally:
             worker.kill()  # before its input is closed, by which it would remove the folder
@@ -201,7 +205,7 @@ def _ask(
                 else f"ended with {worker.returncode}"
             )
             raise DeviceError(
-                f"the compiler for {device.title} {how}, perhaps for lack of memory: "
+                f"the compiler for {device.title} {how}, perhaps for lack of memory{_allowed()}: "
                 f"{said[-1] if said else 'it said nothing'}"
             ) from None
         if "error" in answer:
@@ -242,7 +246,15 @@ def _refusal(device: Device, answer: Mapping[str, Any]) -> DeviceError:
             f"{format_bytes(has)}: use more checkpoints or a smaller batch",
             needed_bytes=needed,
         )
-    return DeviceError(f"the compiler for {device.title} refused the program: {message:.600}")
+    return DeviceError(
+        f"the compiler for {device.title} refused the program{_allowed()}: {message:.600}"
+    )
+
+
+def _allowed() -> str:
+    """Return how much memory the compiler was given, in words; empty for all there is."""
+    memory = current_limits().memory_bytes
+    return f" (it may take {format_bytes(memory)})" if memory else ""
 
 
 def versions_of(python: str, backend: str) -> dict[str, str]:

@@ -23,6 +23,7 @@ from keras_recompute.errors import DeviceError, DoesNotFitError
 from keras_recompute.liveness.device_compilers import cache
 from keras_recompute.liveness.device_compilers import worker as compiling
 from keras_recompute.liveness.device_compilers.compiler import PYTHON
+from keras_recompute.liveness.device_compilers.limits import CompileLimits, compile_limits
 
 WORKER = Path(compiling.__file__)
 MLP = Path(__file__).with_name("mlp_h100.hlo_proto.pb.gz")
@@ -41,6 +42,9 @@ answer = {{"seconds": 1.5, "statistics": {{"temp": 12848}}}}
 how = os.environ["DOUBLE"]
 if how == "sleeps":
     time.sleep(60)
+if how == "grows":
+    time.sleep(0.5)  # the limit is given to a process that runs
+    bytearray(2**30)
 if how == "dies":
     print("killed by hand", file=sys.stderr, flush=True)
     os.kill(os.getpid(), 9)
@@ -145,10 +149,23 @@ def test_a_cache_that_cannot_be_written_is_done_without(double, monkeypatch, tmp
 def test_a_compiler_that_takes_too_long_is_ended(monkeypatch):
     monkeypatch.setenv("DOUBLE", "sleeps")
     with pytest.raises(
-        DeviceError, match=r"NVIDIA H100 80GB HBM3 took longer than 0.2 s: raise timeout_seconds"
+        DeviceError, match=r"NVIDIA H100 80GB HBM3 took longer than 0.2 s: allow more"
     ):
         compiled(timeout_seconds=0.2)
     assert not cache.cache_folder().exists()
+
+
+@pytest.mark.usefixtures("double")
+def test_limits_of_a_context_go_before_those_of_a_call(monkeypatch):
+    monkeypatch.setenv("DOUBLE", "sleeps")
+    late = pytest.raises(DeviceError, match=r"took longer than 0.2 s")
+    with compile_limits(CompileLimits(seconds=0.2)), late:
+        compiled(timeout_seconds=60)
+    monkeypatch.setenv("DOUBLE", "grows")  # by 1 GiB
+    large = pytest.raises(DeviceError, match=r"memory \(it may take 256 MiB\): MemoryError")
+    with compile_limits(CompileLimits(memory_bytes=2**28)), large:
+        compiled()
+    assert compiled().compile_seconds == 1.5
 
 
 @pytest.mark.usefixtures("double")
