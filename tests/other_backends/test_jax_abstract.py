@@ -100,6 +100,34 @@ def test_in_mixed_precision_too():
         keras.config.set_dtype_policy("float32")
 
 
+def language_model():
+    """Twelve blocks of 768 and a vocabulary of 20,000: 100 million weights."""
+    inputs = keras.Input((8,), dtype="int32")
+    x = L.Embedding(20_000, 768)(inputs)
+    for _ in range(12):
+        x = L.LayerNormalization()(x + L.MultiHeadAttention(12, 64)(x, x))
+        x = L.LayerNormalization()(x + L.Dense(768)(L.Dense(3072, "gelu")(x)))
+    return keras.Model(inputs, L.Dense(WIDTH)(x), name="net")
+
+
+@pytest.mark.exhaustive  # the compilers of devices are no requirement of tests
+@pytest.mark.parametrize("device", ["h100", "a100-80", "v5e"])
+def test_a_hundred_million_weights_on_a_device_that_is_not_here(device):
+    def step():
+        keras.backend.clear_session()
+        model = language_model()
+        model.compile("adamw", "mse")
+        return model, np.zeros((BATCH, 8), "int32"), np.zeros((BATCH, 8, WIDTH), "float32")
+
+    expected = profile(*step(), device=device)
+    with abstract():
+        model, x, y = step()
+    assert model.count_params() == pytest.approx(1e8, rel=0.01)
+    found = profile(model, x, y, device=device)
+    assert found.buffers == expected.buffers
+    assert found.peak_bytes == expected.peak_bytes > 3 * 4 * model.count_params()
+
+
 def test_the_plan_is_that_of_a_model_with_values():
     def planned():
         model, x, y = step_of(sequential, keras.optimizers.Adam, checkpoints=False)
