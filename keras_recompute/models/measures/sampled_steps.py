@@ -52,13 +52,20 @@ def build_on(model: keras.Model, batch: Batch) -> None:
         build_by_step(model, batch)
         return
     try:
-        build_for_fit(model, batch)
+        if model.compiled:
+            build_for_fit(model, batch)
+        else:
+            model(keras.tree.map_structure(_symbolic, batch[0]))
     except (RuntimeError, ValueError, NotImplementedError) as error:
         if not model.built:
             raise InvalidArgumentError(
                 f"{model.name!r} could not be built on sample=: {error}. Give a batch as for fit, "
                 "or call the model on data first"
             ) from error
+
+
+def _symbolic(spec: Any) -> keras.KerasTensor:
+    return keras.KerasTensor(tuple(spec.shape), keras.backend.standardize_dtype(spec.dtype))
 
 
 def warn_unless_blocks_save(model: keras.Model, blocks: RematLayers, batch: Batch) -> None:

@@ -75,6 +75,23 @@ def test_a_trainer_without_weights_says_what_to_do():
         kr.checkpointed(Trainer(), layers="block_*", sample=X)
 
 
+def test_a_class_that_is_not_compiled_is_built_on_a_sample():
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.blocks = [Lazy(name=f"block_{n}") for n in range(3)]
+
+        def call(self, x):
+            for block in self.blocks:
+                x = block(x)
+            return x
+
+    ours = kr.checkpointed(Net(), layers="block_*", sample=X)
+    assert len(ours.recomputed_layers) == 3
+    assert len(ours.trainable_variables) == 3 * 4
+    assert not ours.compiled
+
+
 @pytest.mark.long
 def test_a_trainer_is_built_on_a_sample_and_compared():
     trainer = compiled(Trainer())
