@@ -23,7 +23,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from ..backends import CPU, GPU, tracing_for
 from ..errors import DeviceError, InvalidArgumentError, UnsupportedError
-from ..seams.jax.flash_attention import asked_of
+from ..seams.jax.flash_attention import described_gpu
 from .categories import INPUT, WEIGHT
 from .compiled_program import CompiledProgram, TracedFunction, batch_of
 from .device_compilers import Device, compile_for
@@ -90,12 +90,12 @@ def trace_function(
 def _described(target: Device) -> Iterator[None]:
     """Trace for ``target`` inside the context.
 
-    Where several devices divide the program, each would have to find cuDNN's own partitioning of
-    attention, which the process of the compiler has not.
+    A program for several devices has plain attention: cuDNN's is divided among them by Python code
+    of JAX, which the compiler's process does not have.
     """
     is_divided = keras.distribution.distribution() is not None
     capability = None if is_divided else target.capability
-    answers = nullcontext() if capability is None else asked_of(capability)
+    answers = nullcontext() if capability is None else described_gpu(capability)
     with tracing_for(target.backend), answers:
         yield
 

@@ -6,19 +6,19 @@ pytest.importorskip("jax")
 
 from jax._src.cudnn import fused_attention_stablehlo as cudnn
 
-from keras_recompute.seams.jax.flash_attention import asked_of, has_flash_attention
+from keras_recompute.seams.jax.flash_attention import described_gpu, has_flash_attention
 
 
 @pytest.mark.parametrize(("capability", "has"), [((7, 5), False), ((8, 0), True), ((10, 0), True)])
 def test_a_gpu_that_is_described(capability, has):
-    with asked_of(capability):
+    with described_gpu(capability):
         assert has_flash_attention() == has
         assert cudnn.check_compute_capability("9.0") == (capability >= (9, 0))
         assert cudnn.check_cudnn_version() == 90800
 
 
 def test_this_machine_is_asked_again_behind_an_error():
-    with pytest.raises(LookupError), asked_of((9, 0)):
+    with pytest.raises(LookupError), described_gpu((9, 0)):
         raise LookupError
     assert cudnn.check_cudnn_version.__module__ == cudnn.__name__
     assert cudnn.check_compute_capability.__module__ == cudnn.__name__

@@ -124,8 +124,8 @@ class GraphProgram:
     def _feeds(self, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
         """Return what each tensor of the ports and each handle stands for, by its name.
 
-        Raises InvalidProgramError for a value of another type or shape, and UnsupportedError for
-        that of a variable whose handle came another way.
+        Raises InvalidProgramError for a value of another type or shape, and UnsupportedError where
+        a variable's value stands for a handle that a branch returned.
         """
         feeds: dict[str, tf.Tensor] = {}
         for port, value in zip(self.ports, values):
@@ -134,8 +134,8 @@ class GraphProgram:
                 fits = expected.shape.is_compatible_with(value.shape)
                 if expected.dtype == tf.resource != value.dtype:
                     raise UnsupportedError(
-                        f"{tensor.name!r} is a variable that a branch returns, which cannot be "
-                        "replayed by its value, and XLA does not compile: read it in the branch"
+                        f"{tensor.name!r} is a variable that a branch returns, which XLA cannot "
+                        "compile: read the variable in the branch, and return its value"
                     )
                 if expected.dtype != value.dtype or not fits:
                     raise InvalidProgramError(

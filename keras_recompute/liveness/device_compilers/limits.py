@@ -13,15 +13,15 @@ class CompileLimits:
     """What one compilation may take; None is no limit.
 
     Attributes:
-        seconds: In place of the ``timeout_seconds`` of a call.
-        memory_bytes: Of the compiler's process, without its libraries' files.
+        seconds: Its time, in place of a call's ``timeout_seconds``.
+        memory_bytes: What its process may allocate; files of its libraries do not count.
     """
 
     seconds: float | None = None
     memory_bytes: int | None = None
 
     def apply_to(self, process: int) -> None:
-        """Give the memory limit to the process of that number; it fails to allocate more."""
+        """Limit the memory of the process with that number: it cannot allocate more."""
         if self.memory_bytes is not None:
             import resource  # not on Windows, where no compiler is either
 

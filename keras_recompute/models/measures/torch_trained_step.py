@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 import keras
 import torch
 
-from ...keras_backend.torch_updates import reason_to_wait as reason_of_optimizer
-from ...keras_backend.torch_updates import updates_in_backward
+from ...keras_backend import torch_updates
 from ...liveness.program import Program
 from ...liveness.torch_functions import profile_step
 from ...seams.keras.layers import takes_training
@@ -47,7 +46,7 @@ class TrainedStep(StepParts):
         def training_step(batch: tuple[Any, ...]) -> Any:
             if not getattr(candidate, "recomputes", False):
                 return update(batch)
-            with updates_in_backward(self.optimizer):  # as in fit
+            with torch_updates.updates_in_backward(self.optimizer):  # as in fit
                 return update(batch)
 
         def update(batch: tuple[Any, ...]) -> Any:
@@ -87,4 +86,4 @@ def loss_of_squares(model: keras.Model, outputs: Any) -> torch.Tensor:
 def reason_to_wait(model: keras.Model) -> str | None:
     """Return why updates of ``model`` with checkpoints wait for all gradients; None if none do."""
     optimizer = getattr(model, "optimizer", None)
-    return None if optimizer is None else reason_of_optimizer(optimizer)
+    return None if optimizer is None else torch_updates.reason_to_wait(optimizer)

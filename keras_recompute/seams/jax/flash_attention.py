@@ -22,8 +22,8 @@ def has_flash_attention() -> bool:
 
 
 @contextmanager
-def asked_of(capability: tuple[int, int]) -> Iterator[None]:
-    """Answer for a GPU of this compute capability inside the context, in place of one here."""
+def described_gpu(capability: tuple[int, int]) -> Iterator[None]:
+    """Have JAX find a GPU of this compute capability inside the context, in place of its own."""
     before = cudnn.check_compute_capability, cudnn.check_cudnn_version
 
     def is_at_least(least: str) -> bool:
