@@ -13,17 +13,34 @@ import jax
 import jax.numpy as jnp
 import keras
 
+from ..errors import InvalidArgumentError
 from ..seams.keras.variables import has_value
 
 
 def variable_spec(variable: Any) -> jax.ShapeDtypeStruct:
-    """Return type and shape of a Keras variable, and how it is divided."""
+    """Return type and shape of a Keras variable, and how it is divided.
+
+    Raises InvalidArgumentError where its layout cannot divide that shape.
+    """
     distribution, sharding = keras.distribution.distribution(), None
     if distribution is not None:
         layout = distribution.get_variable_layout(variable)
         # The optimizer's counters are made before a layout is known.
         sharding = layout.backend_layout if not has_value(variable) else variable.value.sharding
+        _check_divisible(variable, sharding)
     return jax.ShapeDtypeStruct(variable.shape, jnp.dtype(variable.dtype), sharding=sharding)
+
+
+def _check_divisible(variable: Any, sharding: Any) -> None:
+    try:
+        sharding.shard_shape(tuple(variable.shape))
+    except ValueError as error:  # JAX's does not name the variable
+        mesh = "x".join(map(str, sharding.mesh.devices.shape))
+        raise InvalidArgumentError(
+            f"{variable.path} has the shape {tuple(variable.shape)}, and its layout "
+            f"{tuple(sharding.spec)} cannot divide that on a mesh of {mesh} devices: choose "
+            "another mesh, or a layout_map that leaves this axis whole"
+        ) from error
 
 
 def divided_batch(data: Any) -> Any:

@@ -51,6 +51,17 @@ def trained(model, x, y):
     }
 
 
+def said_of_an_indivisible_kernel(x):
+    with kr.liveness.abstract():
+        inputs = keras.Input((64,))
+        model = keras.Model(inputs, L.Dense(6, name="dense_odd")(inputs))
+    model.compile("sgd", "mse")
+    try:
+        kr.liveness.profile(model, x, np.zeros((len(x), 6), "float32"))
+    except kr.errors.InvalidArgumentError as error:
+        return str(error)
+
+
 def main(kind):
     distribute(kind)
     draw = np.random.RandomState(0)
@@ -76,6 +87,8 @@ def main(kind):
         kr.liveness.profile(planned, x, y, device="local")
     except kr.errors.UnsupportedError as error:
         found["refusal"] = str(error)
+    if kind == "model":
+        found["indivisible"] = said_of_an_indivisible_kernel(x)
     print(json.dumps(found))
 
 
