@@ -1,13 +1,15 @@
 """Published models of full size, compiled for devices that are not here.
 
-    python3 benchmarks/full_size.py                          all that is missing; writes the page
+    python3 benchmarks/full_size.py --device h100            all that is missing; writes the page
     python3 benchmarks/full_size.py --only "GPT-2 XL" --device h100    one of them, again
+    python3 benchmarks/full_size.py --page                   the page alone
 
 Each is built without values of its weights, on Keras's JAX backend, with AdamW in mixed_bfloat16.
-The whole training step is compiled: plain, under ``keras.RematScope(mode="full")``, and with a
-checkpoint behind every block. Each question runs in a process of its own, whose resident memory is
-noted, and answers are kept in ``results/full_size.json``. Needs KerasHub, JAX, and the compilers of
-the devices, here or in the environment of KERAS_RECOMPUTE_DEVICES_PYTHON.
+The whole training step is compiled: plain, under ``keras.RematScope(mode="full")``, with a
+checkpoint behind every block, and with the cheapest plan that fits. Then the largest batch is
+looked for. Each question runs in a process of its own, whose resident memory is noted, and answers
+are kept in ``results/full_size.json``. Needs KerasHub, JAX, and the compilers of the devices, here
+or in the environment of KERAS_RECOMPUTE_DEVICES_PYTHON.
 """
 
 from __future__ import annotations
@@ -30,184 +32,190 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 from readme_table import replace_table  # noqa: E402
 
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "full_size.json", ROOT / "docs" / "full-size.md"
+CONFIGS = ROOT / "benchmarks" / "published_models"
 DEVICES = ("h100", "a100-80", "v5p")
-HOWS = ("plain", "RematScope", "every block")
+STEPS = ("plain", "RematScope", "every block")
+PLAN, LARGEST = "plan", "largest"
 GIB = 2**30
+SECONDS = 1800  # of one compilation
 
 
 class Published(NamedTuple):
-    """A class of KerasHub's with the sizes of a published model, and the batch of a question."""
+    """A class of KerasHub's with the sizes of a published model, and what is asked of it."""
 
     backbone: str
-    config: dict[str, Any]
+    config: str
     batch: int
     length: int | None
     blocks: str  # names of the equal layers, as a pattern
+    lora: int | None = None
+    lengths: tuple[tuple[str, int], ...] = ()
+    long: int | None = None  # another length, of which the largest batch is looked for
 
 
+_BLOCKS, _DECODERS = "transformer_layer_*", "decoder_block_*"
+_LLAMA = Published("Llama3Backbone", "llama3_8b", 1, 2048, _BLOCKS, long=8192)
+_FRAMES = (("encoder_features", 3000),)  # 30 seconds of sound
 MODELS = {
-    "BERT-large": Published(
-        "BertBackbone",
-        {
-            "vocabulary_size": 30522,
-            "num_layers": 24,
-            "num_heads": 16,
-            "hidden_dim": 1024,
-            "intermediate_dim": 4096,
-        },
-        64,
-        512,
-        "transformer_layer_*",
-    ),
-    "GPT-2 XL": Published(
-        "GPT2Backbone",
-        {
-            "vocabulary_size": 50257,
-            "num_layers": 48,
-            "num_heads": 25,
-            "hidden_dim": 1600,
-            "intermediate_dim": 6400,
-        },
-        8,
-        1024,
-        "transformer_layer_*",
-    ),
-    "Gemma 2B": Published(
-        "GemmaBackbone",
-        {
-            "vocabulary_size": 256000,
-            "num_layers": 18,
-            "num_query_heads": 8,
-            "num_key_value_heads": 1,
-            "head_dim": 256,
-            "hidden_dim": 2048,
-            "intermediate_dim": 32768,
-        },
-        2,
-        2048,
-        "decoder_block_*",
-    ),
-    "Llama 3 8B": Published(
-        "Llama3Backbone",
-        {
-            "vocabulary_size": 128256,
-            "num_layers": 32,
-            "num_query_heads": 32,
-            "num_key_value_heads": 8,
-            "hidden_dim": 4096,
-            "intermediate_dim": 14336,
-            "rope_max_wavelength": 500000,
-        },
-        1,
-        2048,
-        "transformer_layer_*",
-    ),
-    "ViT-H/14": Published(
-        "ViTBackbone",
-        {
-            "image_shape": [224, 224, 3],
-            "patch_size": 14,
-            "num_layers": 32,
-            "num_heads": 16,
-            "hidden_dim": 1280,
-            "mlp_dim": 5120,
-        },
-        64,
-        None,
-        "transformer_block_*",
-    ),
+    "BERT-large": Published("BertBackbone", "bert_large", 64, 512, _BLOCKS),
+    "GPT-2 XL": Published("GPT2Backbone", "gpt2_xl", 8, 1024, _BLOCKS),
+    "Gemma 2B": Published("GemmaBackbone", "gemma_2b", 2, 2048, _DECODERS, long=8192),
+    "Llama 3 8B": _LLAMA,
+    "Llama 3 8B, LoRA 8": _LLAMA._replace(lora=8),
+    "ViT-H/14": Published("ViTBackbone", "vit_h", 64, None, "transformer_block_*"),
     "Whisper large": Published(
-        "WhisperBackbone",
-        {
-            "vocabulary_size": 51865,
-            "num_layers": 32,
-            "num_heads": 20,
-            "hidden_dim": 1280,
-            "intermediate_dim": 5120,
-        },
-        8,
-        448,
-        "transformer_*coder_layer_*",
+        "WhisperBackbone", "whisper_large", 8, 448, "transformer_*coder_layer_*", lengths=_FRAMES
     ),
+    "FLUX.1, LoRA 8": Published("FluxBackbone", "flux_dev", 1, None, "*_stream_block*", lora=8),
 }
 
 
+def questions_of(name: str) -> list[str]:
+    """Return what is asked of a model on each device."""
+    of = MODELS[name]
+    lengths = [of.length, of.long] if of.long else [of.length]
+    return [*STEPS, PLAN, *(f"{LARGEST} {length}" for length in lengths)]
+
+
 def answered(name: str, device: str, how: str) -> dict[str, Any]:
-    """Return the figures of one step, in a process that has compiled nothing else."""
+    """Return the figures of one question, in a process that has compiled nothing else."""
     os.environ.update(KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
     import keras
-    import keras_hub
 
-    import keras_recompute as kr
-    from keras_recompute.errors import DoesNotFitError
-    from keras_recompute.liveness import abstract, profile
+    from keras_recompute.fits.answer import Size
+    from keras_recompute.fits.model_sources import build
+    from keras_recompute.liveness.device_compilers.limits import CompileLimits, compile_limits
 
-    keras.config.set_dtype_policy("mixed_bfloat16")
     of = MODELS[name]
     scope = keras.RematScope(mode="full") if how == "RematScope" else nullcontext()
-    with abstract(), scope:
-        backbone = getattr(keras_hub.models, of.backbone)(**of.config)
-        embedding = getattr(backbone, "token_embedding", None)
-        outputs = backbone.output
-        if isinstance(outputs, dict):
-            outputs = outputs.get("sequence_output", outputs.get("decoder_sequence_output"))
-        if embedding is not None:
-            outputs = embedding(outputs, reverse=True)
-        model = keras.Model(backbone.inputs, outputs)
-    loss = "mse"
-    if embedding is not None:
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    if how == "every block":
-        model = kr.checkpointed(model, layers=of.blocks)
-    model.compile(keras.optimizers.AdamW(), loss)
-
-    def sized(tensor: Any) -> Any:
-        shape = [of.batch, *(of.length if s is None else s for s in tensor.shape[1:])]
-        return keras.KerasTensor(shape, tensor.dtype)
-
-    x = keras.tree.map_structure(sized, model.input)
-    y = sized(model.output)
-    if embedding is not None:
-        y = keras.KerasTensor(y.shape[:-1], "int32")
+    with scope:
+        source = f"{of.backbone}:{CONFIGS / of.config}.json"
+        model = build(source, dtype="mixed_bfloat16", lora=of.lora).model
+    size = Size(of.batch, of.length, of.lengths)
     begin = time.perf_counter()
-    found: dict[str, Any] = {"weights": model.count_params()}
-    try:
-        program = profile(model, x, y, device=device, timeout_seconds=1800)
-        found["needed"], found["seconds"] = program.needed_bytes, program.compile_seconds
-        found["always"] = program.always_live_bytes
-    except DoesNotFitError as error:
-        found["needed"] = error.needed_bytes
-    found["all_seconds"] = time.perf_counter() - begin
+    with compile_limits(CompileLimits(SECONDS, None)):
+        if how in STEPS:
+            found = step_needs(model, size, device, of.blocks if how == STEPS[-1] else None)
+        else:
+            found = searched(model, size, device, how)
     here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     there = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    found["weights"] = model.count_params()
+    found["all_seconds"] = time.perf_counter() - begin
     return {**found, "resident": (here + there) * 1024}
+
+
+def step_needs(model: Any, size: Any, device: str, blocks: str | None) -> dict[str, Any]:
+    """Return what a run of the step needs, and what makes that; with a checkpoint per block."""
+    import keras_recompute as kr
+    from keras_recompute.errors import DoesNotFitError
+    from keras_recompute.fits.answer import sample_of
+    from keras_recompute.fits.held_bytes import held_bytes
+    from keras_recompute.liveness import profile
+
+    sample = sample_of(model, size)
+    if blocks is not None:
+        optimizer, loss = model.optimizer, model.loss
+        model = kr.checkpointed(model, layers=blocks)
+        model.compile(type(optimizer).from_config(optimizer.get_config()), loss)
+    try:
+        program = profile(model, *sample, device=device)
+    except DoesNotFitError as error:
+        return {"needed": error.needed_bytes}
+    return {
+        "needed": program.needed_bytes,
+        "seconds": program.compile_seconds,
+        "held": held_bytes(program),
+    }
+
+
+def searched(model: Any, size: Any, device: str, how: str) -> dict[str, Any]:
+    """Return the cheapest plan that fits, or the largest batch of a length."""
+    from dataclasses import replace
+
+    from keras_recompute.fits.answer import Question
+    from keras_recompute.liveness.device_compilers import find_device
+
+    described = find_device(device)
+    memory_bytes = described.memory_bytes
+    if how == PLAN:
+        answer = Question(model, size, device=described, budget_bytes=memory_bytes).answer()
+        return {"fits": answer.fits, "line": answer.plan.line, "needed": answer.planned_bytes}
+    length = how.partition(" ")[2]
+    asked = replace(size, length=int(length) if length.isdigit() else None)
+    question = Question(model, asked, device=described, budget_bytes=memory_bytes)
+    return {"batch": question.largest_batch().fits}
 
 
 def table(results: dict[str, Any]) -> str:
     """Return the table of all answers that are known."""
-    titles = ["model, batch", "device", "weights", "a run needs, GiB: plain", *HOWS[1:]]
-    titles += ["compile, s", "memory of the question, GiB"]
+    titles = ["model, batch", "device", "weights", "plain", *STEPS[1:], "cheapest plan that fits"]
+    titles += ["largest batch", "compile, s", "memory of the question, GiB"]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for name, of in MODELS.items():
         for device in DEVICES:
-            found = [results.get(f"{name}, {device}, {how}") for how in HOWS]
-            known = [each for each in found if each and "weights" in each]
+            of_this = {how: results.get(f"{name}, {device}, {how}") for how in questions_of(name)}
+            known = [each for each in of_this.values() if each and "weights" in each]
             if not known:
                 continue
-            cells = [_cell(each) for each in found]
+            cells = [_needed(of_this[how]) for how in STEPS]
             seconds = max((each.get("seconds") or 0) for each in known)
             resident = max(each["resident"] for each in known) / GIB
             size = f"{of.batch}" if of.length is None else f"{of.batch} x {of.length:,}"
             count = f"{known[0]['weights'] / 1e9:.2f}B"
-            row = [f"{name}, {size}", device, count, *cells, f"{seconds:.0f}", f"{resident:.1f}"]
+            row = [f"{name}, {size}", device, count, *cells, _plan(of_this[PLAN])]
+            row += [_largest(of_this), f"{seconds:.0f}", f"{resident:.1f}"]
             lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
 
 
-def _cell(found: dict[str, Any] | None) -> str:
+def _needed(found: dict[str, Any] | None) -> str:
     if not found:
         return ""
     return found.get("error") or f"{found['needed'] / GIB:.1f}"
+
+
+def _plan(found: dict[str, Any] | None) -> str:
+    if not found or "error" in found:
+        return found["error"] if found else ""
+    needed = f"{found['needed'] / GIB:.1f}"
+    if not found["fits"]:
+        return f"none; the leanest needs {needed}"
+    line = re.sub(r"kr\.checkpointed\(model, (.*)\)", r"\1", found["line"] or "no checkpoints")
+    count = line.count("',") + 1
+    return f"{count} checkpoints: {needed}" if line.startswith("at=") else f"{line}: {needed}"
+
+
+def _largest(of_this: dict[str, dict[str, Any] | None]) -> str:
+    """Return the largest batch of each length that was asked."""
+    said = []
+    for how, found in of_this.items():
+        if how.startswith(LARGEST) and found:
+            length = how.partition(" ")[2]
+            batch = found.get("error") or found["batch"] or "none"
+            said.append(f"{batch} x {int(length):,}" if length.isdigit() else f"{batch}")
+    return "; ".join(said)
+
+
+def held_table(results: dict[str, Any]) -> str:
+    """Return what makes the bytes of the steps with a checkpoint per block."""
+    from keras_recompute.fits.held_bytes import HELD
+
+    titles = ["model, device", *HELD]
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    for name in MODELS:
+        for device in DEVICES:
+            found = results.get(f"{name}, {device}, {STEPS[-1]}") or {}
+            if held := found.get("held"):
+                cells = [f"{held[kind] / GIB:.1f}" for kind in HELD]
+                lines.append(f"| {name}, {device} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def write_page(results: dict[str, Any]) -> None:
+    """Write the tables into the page."""
+    replace_table(PAGE, "full-size", table(results))
+    replace_table(PAGE, "full-size-held", held_table(results))
 
 
 def reason_in(errors: str) -> str:
@@ -217,31 +225,37 @@ def reason_in(errors: str) -> str:
 
 
 def main() -> None:
-    """Answer what is missing, and write the table."""
+    """Answer what is missing, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=MODELS)
     parser.add_argument("--device", choices=DEVICES)
+    parser.add_argument("--page", action="store_true", help="write the page alone")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         print(json.dumps(answered(*options.one)))
         return
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for device in [options.device] if options.device else DEVICES:
-        for name in [options.only] if options.only else MODELS:
-            for how in HOWS:
-                key = f"{name}, {device}, {how}"
-                if key in results and not options.only:
-                    continue
-                command = [sys.executable, __file__, "--one", name, device, how]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-                if done.returncode:
-                    results[key] = {"error": f"fails: {reason_in(done.stderr):.80}"}
-                else:
-                    results[key] = json.loads(done.stdout.splitlines()[-1])
-                print(key, results[key], flush=True)
-                RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-                replace_table(PAGE, "full-size", table(results))
+    asked = [
+        (name, device, how)
+        for device in ([options.device] if options.device else DEVICES)
+        for name in ([options.only] if options.only else MODELS)
+        for how in questions_of(name)
+    ]
+    for question in () if options.page else asked:
+        key = ", ".join(question)
+        if key in results and not options.only:
+            continue
+        command = [sys.executable, __file__, "--one", *question]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            results[key] = {"error": f"fails: {reason_in(done.stderr):.80}"}
+        else:
+            results[key] = json.loads(done.stdout.splitlines()[-1])
+        print(key, results[key], flush=True)
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        write_page(results)
+    write_page(results)
 
 
 if __name__ == "__main__":

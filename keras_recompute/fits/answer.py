@@ -21,10 +21,14 @@ LENGTH_STEP = 128  # of tokens: what the tiles of GPUs and TPUs are multiples of
 
 @dataclass(frozen=True)
 class Size:
-    """A batch, and the length of its sequences where the model leaves it open."""
+    """A batch, and the length of its sequences where the model leaves it open.
+
+    ``lengths`` are those of single inputs, by name, where they differ.
+    """
 
     batch: int
     length: int | None
+    lengths: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,14 +71,13 @@ class Question:
         self, model: keras.Model, size: Size, *, device: Device, budget_bytes: int
     ) -> None:
         self._model, self._size, self._device = model, size, device
-        self._functional = functional_model(model)
         self._budget_bytes = budget_bytes
         parts = batch_parts()
         if size.batch % parts:
             raise InvalidArgumentError(
                 f"a batch of {size.batch} cannot be divided among {parts} devices: give a multiple"
             )
-        self._options: dict[str, Any] = {"sample": self._sample(size), "device": device.name}
+        self._options: dict[str, Any] = {"sample": sample_of(model, size), "device": device.name}
         # The plain model and the leanest plan are compiled first.
         self._leanest = plan(model, memory_budget="smallest", **self._options)
         self._leanest_bytes = self._leanest[1].budget_bytes
@@ -117,22 +120,12 @@ class Question:
     def _needed_bytes(self, size: Size) -> int:
         return self._compiled(self._leanest[0], size)[1]
 
-    def _sample(self, size: Size) -> tuple[Any, ...]:
-        """Return types and shapes of a batch, with targets if the model has a loss."""
-        x = keras.tree.map_structure(lambda each: _sized(each, size), self._functional.input)
-        if self._model.loss is None:
-            return (x,)
-        output = self._functional.outputs[0]
-        is_sparse = "sparse" in _name_of(self._model.loss).lower()
-        shape, dtype = (output.shape[:-1], "int32") if is_sparse else (output.shape, output.dtype)
-        return x, _sized(keras.KerasTensor(shape, dtype), size)
-
     def _compiled(self, candidate: keras.Model, size: Size) -> tuple[Program | None, int]:
         """Return the record of a step of ``candidate``, and the bytes that a run needs.
 
         There is no record where the compiler says that it does not fit.
         """
-        x, *targets = self._sample(size)
+        x, *targets = sample_of(self._model, size)
         step = trained_step(self._model, x, tuple(targets))
         try:
             program = step.compiled(candidate, device=self._device.name)
@@ -141,18 +134,38 @@ class Question:
         return program, program.needed_bytes or program.peak_bytes
 
 
+def sample_of(model: keras.Model, size: Size) -> tuple[Any, ...]:
+    """Return types and shapes of a batch of that size, with targets if ``model`` has a loss.
+
+    Raises InvalidArgumentError for a length that stays unknown, or is of no input.
+    """
+    functional = functional_model(model)
+    names = [tensor.name for tensor in functional.inputs]
+    for name, length in size.lengths:
+        if name not in names:
+            raise InvalidArgumentError(
+                f"--length {name}={length}: the model has no input {name!r}, but {', '.join(names)}"
+            )
+    x = keras.tree.map_structure(lambda each: _sized(each, size), functional.input)
+    if model.loss is None:
+        return (x,)
+    output = functional.outputs[0]
+    is_sparse = "sparse" in _name_of(model.loss).lower()
+    shape, dtype = (output.shape[:-1], "int32") if is_sparse else (output.shape, output.dtype)
+    return x, _sized(keras.KerasTensor(shape, dtype), size)
+
+
 def _sized(tensor: Any, size: Size) -> keras.KerasTensor:
     """Return the type and shape of ``tensor`` with the batch and length of ``size``."""
     first, *rest = tensor.shape
-    shape = [size.batch if first is None else first]
-    for each in rest:
-        if each is None and size.length is None:
-            raise InvalidArgumentError(
-                f"the model takes {tuple(tensor.shape)}, and its sequences have no length of their "
-                "own: give --length"
-            )
-        shape.append(size.length if each is None else each)
-    return keras.KerasTensor(tuple(shape), tensor.dtype)
+    length = dict(size.lengths).get(tensor.name, size.length)
+    if None in rest and length is None:
+        raise InvalidArgumentError(
+            f"the model takes {tuple(tensor.shape)}, and its sequences have no length of their "
+            "own: give --length"
+        )
+    filled = [length if each is None else each for each in rest]
+    return keras.KerasTensor((size.batch if first is None else first, *filled), tensor.dtype)
 
 
 def _name_of(loss: Any) -> str:

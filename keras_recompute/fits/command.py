@@ -26,30 +26,19 @@ from rich.console import Console
 from ..command_line import Parser, path_to, positive_number, whole_number
 from ..errors import DeviceError, InvalidArgumentError, RecomputeError
 from ..keras_backend import JAX, current_backend, require
-from ..liveness import Program
-from ..liveness.categories import ACTIVATION, CHECKPOINT, GRADIENT, INPUT, OPTIMISER, WEIGHT
 from ..liveness.device_compilers.limits import CompileLimits, compile_limits
 from ..liveness.local_device import LOCAL, device_named
-from ..report import category_rows, write_report
+from ..report import write_report
 from ..report.output import print_error
 from ..report.tables import add_row, print_table, table
 from ..sizes import format_bytes, parse_bytes
+from .held_bytes import HELD, held_bytes
 
 if TYPE_CHECKING:
     from .answer import Answer
     from .largest import Largest
 
 FITS, DOES_NOT_FIT, FAILED, INTERRUPTED = 0, 1, 2, 130
-_OTHER, _GAPS = "other", "gaps between buffers"
-_KINDS = {
-    WEIGHT: "weights",
-    OPTIMISER: "optimizer",
-    GRADIENT: "gradients",
-    ACTIVATION: "activations",
-    CHECKPOINT: "activations",
-    INPUT: "batch",
-}
-_HELD = (*dict.fromkeys(_KINDS.values()), _OTHER, _GAPS)
 _OPTIMIZERS = ("adamw", "adam", "sgd", "adafactor", "lion")
 
 
@@ -76,7 +65,14 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("model", metavar="MODEL")
     add("--device", required=True, metavar="NAME", help="such as h100, v5e; local is this machine")
     add("--batch", type=whole_number(1), required=True, metavar="N", help="of all devices")
-    add("--length", type=whole_number(1), metavar="N", help="of sequences that have none")
+    add(
+        "--length",
+        type=_length,
+        action="append",
+        default=[],
+        metavar="[INPUT=]N",
+        help="of sequences that have none; of one input, where theirs differ",
+    )
     add("--dtype", metavar="POLICY", help="such as mixed_bfloat16 (default: Keras's own)")
     add("--optimizer", choices=_OPTIMIZERS, help="(default: the model's own, else adamw)")
     add("--lora", type=whole_number(1), metavar="RANK", help="train adapters of this rank alone")
@@ -101,6 +97,11 @@ def _mesh(text: str) -> tuple[int, int]:
     return count(first), count(second) if times else 1
 
 
+def _length(text: str) -> tuple[str, int]:
+    name, _, number = text.rpartition("=")
+    return name, whole_number(1)(number)
+
+
 def _answer(arguments: argparse.Namespace, console: Console) -> int:
     _prepare_jax(*arguments.devices)
     device = device_named(arguments.device)
@@ -117,7 +118,8 @@ def _answer(arguments: argparse.Namespace, console: Console) -> int:
         optimizer=arguments.optimizer,
         devices=arguments.devices,
     )
-    size = Size(arguments.batch, arguments.length)
+    lengths = dict(arguments.length)
+    size = Size(arguments.batch, lengths.pop("", None), tuple(lengths.items()))
     with compile_limits(limits):
         question = Question(made.model, size, device=device, budget_bytes=budget)
         answer = question.answer()
@@ -171,23 +173,13 @@ def _print(answer: Answer, title: str, step: str, device: str, console: Console)
     if answer.plan.line:
         steps["with checkpoints"] = answer.planned
     rows = table(console, ["", *steps], right=range(1, 3))
-    held = [_held(program) if program else {} for program in steps.values()]
-    for name in _HELD:
+    held = [held_bytes(program) if program else {} for program in steps.values()]
+    for name in HELD:
         add_row(rows, name, *(format_bytes(each[name]) if each else "" for each in held))
     needs = answer.plain_bytes, answer.planned_bytes
     add_row(rows, "a run needs", *map(format_bytes, needs[: len(steps)]))
     print_table(console, "Alive at the peak, on each device", rows)
     console.print(f"\n{_verdict(answer)}", highlight=False, soft_wrap=True)
-
-
-def _held(program: Program) -> dict[str, int]:
-    """Return what makes the bytes that a run needs."""
-    found = dict.fromkeys(_HELD, 0)
-    for category, count in category_rows(program):
-        found[_KINDS.get(category, _OTHER)] += count
-    found[_KINDS[INPUT]] += program.input_feed_bytes
-    found[_GAPS] = program.fragmentation_bytes or 0
-    return found
 
 
 def _verdict(answer: Answer) -> str:

@@ -155,7 +155,12 @@ def _with_vocabulary(model: keras.Model) -> tuple[keras.Model, bool]:
     """
     embedding: Any = getattr(model, "token_embedding", None)
     is_backbone = type(model).__module__.startswith(_HUB) and hasattr(embedding, "tie_weights")
-    if not is_backbone or isinstance(model.output, dict):
+    if not is_backbone:
         return model, False
-    logits = embedding(model.output, reverse=True)
-    return keras.Model(model.inputs, logits, name=model.name), True
+    states = model.output
+    if isinstance(states, dict):
+        # What is read for a class of the whole text is no state of a token.
+        states = states.get("decoder_sequence_output", states.get("sequence_output"))
+    if states is None:
+        return model, False
+    return keras.Model(model.inputs, embedding(states, reverse=True), name=model.name), True

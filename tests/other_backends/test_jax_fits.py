@@ -30,6 +30,12 @@ def sequences():
     model.compile("sgd", loss)
     return model
 
+def sums():
+    long = keras.Input((None, 4), name="long")
+    short = keras.Input((None, 4), name="short")
+    mean = keras.layers.GlobalAveragePooling1D()
+    return keras.Model([long, short], mean(long) + mean(short), name="sums")
+
 def number():
     return 3
 
@@ -107,6 +113,17 @@ def test_lengths_and_adapters(ask):
     code, _, error = ask("net.py:sequences --device local --batch 2")
     assert code == 2
     assert "give --length" in error
+
+
+def test_inputs_have_lengths_of_their_own(ask):
+    line = "net.py:sums --device local --batch 2 --length 8 --length long=1000 --no-search"
+    code, shown, _ = ask(line)
+    assert code == 0
+    # Two samples of 1,000 and of 8 steps of 4 numbers of 4 bytes.
+    assert parse_bytes(found_in(shown, "batch")) == pytest.approx(2 * 1008 * 16, rel=0.01)
+    code, _, error = ask(line.replace("long=", "wide="))
+    assert code == 2
+    assert "--length wide=1000: the model has no input 'wide', but long, short" in error
 
 
 @pytest.mark.parametrize("form", ["keras", "json"])
