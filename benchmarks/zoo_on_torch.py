@@ -29,7 +29,7 @@ from keras_recompute.op_names import BACKWARD
 
 UPDATES = 3
 STEPS = 9
-ENOUGH_SECONDS = 40
+ENOUGH_SECONDS = 25
 TIMES = 4  # the batch of KerasHub's models over that of the record, for seconds
 OPTIMIZERS = ("sgd", "adam")
 
@@ -81,6 +81,7 @@ def measure(name: str, devices: list[str]) -> dict[str, Any]:  # noqa: ARG001
     large = keras.tree.map_structure(lambda part: np.repeat(part, times, axis=0), batch)
     for how, seconds in seconds_of(working, large).items():
         row[how]["seconds"] = seconds
+    row["plain"]["forward"] = forward_seconds(plain, large[0])
     return row
 
 
@@ -129,6 +130,17 @@ def figures(way: Way, batch: Batch, wanted: list[Any], optimizers: Sequence[str]
         model.compile(optimizer, "mse", jit_compile=False)
         held[optimizer] = held_bytes(profile(model, *batch))
     return {"differences": [differences[0], max(differences)], **held}
+
+
+def forward_seconds(model: keras.Model, x: Any) -> float:
+    """Return the median seconds of a forward pass of ``model`` in training."""
+    x = keras.tree.map_structure(torch.as_tensor, x)
+    seconds = []
+    for _ in range(STEPS):
+        start = time.perf_counter()
+        model(x, training=True)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
 
 
 def loss_of(model: keras.Model, batch: Batch) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 import keras_recompute as kr
-from keras_recompute.keras_backend import FEATURES, TORCH, current_backend
+from keras_recompute.keras_backend import TORCH, current_backend
 from keras_recompute.liveness import Program
 
 from .data import batch_spec
@@ -76,14 +76,8 @@ def build_model(options: Options, plan: SequencePlan) -> Any:
 
 
 def _recurrent_layer(options: Options) -> Any:
-    """Return the recurrent layer: ours where the backend has it, else one of Keras's cell."""
-    name, units = options.cell.upper(), options.units
-    given: Any = {"return_sequences": True, "return_state": True, "name": options.cell}
-    if current_backend() in FEATURES[name]:
-        return getattr(kr, name)(units, **given)
-    # On PyTorch the gradient of Keras's own layer writes all steps again for each of them.
-    cell = getattr(keras.layers, f"{name}Cell")
-    return keras.layers.RNN(cell(units), **given)
+    kind = kr.LSTM if options.cell == "lstm" else kr.GRU
+    return kind(options.units, return_sequences=True, return_state=True, name=options.cell)
 
 
 def _optimizer(options: Options) -> Any:

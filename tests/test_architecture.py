@@ -106,7 +106,7 @@ MAY_IMPORT = {
         *("planning", "user_code", "models", "liveness", "report"),
     },
     "distribute": {"errors", "cluster_tasks", "seams"},
-    "compat": {"engine", "layers"},
+    "compat": {"layers"},
 }
 # The same for the folders of a room; '' are the files beside them, without its doors.
 PARTS_MAY_IMPORT = {

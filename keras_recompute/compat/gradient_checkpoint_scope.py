@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ..engine import recompute_scope
+from ..layers.backend_scopes import recompute_scope
 
-# An alias of ``recompute_scope``. It takes effect in a function given to checkpoint(fn,
-# policy=save_everything) and warns elsewhere. ``exit_saved_tensors_hooks_scope`` has no
-# counterpart, because nothing outlives the scope.
+# An alias of ``recompute_scope``. On TensorFlow it takes effect in a function given to
+# checkpoint(fn, policy=save_everything) and warns elsewhere. On PyTorch it works anywhere.
+# ``exit_saved_tensors_hooks_scope`` has no counterpart: hooks go with the last value that needs
+# them.
 gradient_checkpoint_scope = recompute_scope

@@ -47,6 +47,16 @@ def updates_of(_: Any) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
 
 
+def backward_follows(_: Any) -> bool:
+    """Whether the backward pass begins right behind the call of a model: that is not known."""
+    return False
+
+
+def kernels_laid_out_again() -> contextlib.AbstractContextManager[None]:
+    """Return a context that does nothing: the compiler decides on layouts."""
+    return contextlib.nullcontext()
+
+
 def is_plain_module(_: Any) -> bool:
     """Whether it is a module of PyTorch that is no layer: there is none here."""
     return False

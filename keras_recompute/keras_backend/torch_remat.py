@@ -17,13 +17,16 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from ..seams.keras.layers import backend_variable
+from .torch_kernels import kernels_laid_out_again
 from .torch_names import named_scope
 from .torch_scopes import CheckpointedRegion
-from .torch_updates import ReplayedSection, note_section, updates_of
+from .torch_updates import ReplayedSection, backward_follows, note_section, updates_of
 
 __all__ = [
+    "backward_follows",
     "flatten",
     "is_plain_module",
+    "kernels_laid_out_again",
     "may_be_differentiated",
     "named_scope",
     "read_after",

@@ -42,7 +42,10 @@ from .update_reasons import reason_of_optimizer
 _EACH_ALONE = frozenset(
     "SGD Adam AdamW Adamax Adagrad Adadelta RMSprop Adafactor Ftrl Lamb Lion Muon".split()
 )
+# Gradients of so many bytes are taken at a time: a call of an optimizer for each bias costs more.
+GROUP_BYTES = 2**20
 _steps: ContextVar[tuple[UpdatingStep, ...]] = ContextVar("updating steps", default=())
+_trained: ContextVar[Any] = ContextVar("the model whose own step runs", default=None)
 
 
 @contextlib.contextmanager
@@ -89,7 +92,23 @@ def updates_of(model: Any) -> contextlib.AbstractContextManager[None]:
     """
     if model.jit_compile or model.optimizer is None or has_own_train_step(model):
         return contextlib.nullcontext()
-    return updates_in_backward(model.optimizer)
+    return own_step(model, model.optimizer)
+
+
+@contextlib.contextmanager
+def own_step(model: Any, optimizer: Any) -> Iterator[None]:
+    """Return the context of a step that calls ``model``, and then begins the backward pass."""
+    token = _trained.set(model)
+    try:
+        with updates_in_backward(optimizer):
+            yield
+    finally:
+        _trained.reset(token)
+
+
+def backward_follows(model: Any) -> bool:
+    """Whether the backward pass begins right behind the call of ``model`` that runs now."""
+    return _trained.get() is model
 
 
 def reason_to_wait(optimizer: Any) -> str | None:
@@ -167,7 +186,8 @@ class UpdatingStep:
             if parameter.requires_grad and not getattr(variable, "overwrite_with_gradient", False):
                 self._variables[id(parameter)] = variable
                 self._sharing[id(parameter)] = tensors_on_storage(parameter)
-        self._waiting: list[torch.Tensor] = []
+        self._waiting: dict[int, torch.Tensor] = {}
+        self._new_bytes = 0
         self._updated: set[int] = set()
         self._is_applied = False
 
@@ -206,23 +226,28 @@ class UpdatingStep:
                 f"{self._variables[id(parameter)].path!r}, by which it was updated already. Add "
                 "the losses and differentiate their sum, or leave updates_in_backward out"
             )
-        waiting, self._waiting = [*self._waiting, parameter], []
-        for each in waiting:
-            if self._is_read(each):
-                self._waiting.append(each)
-            else:
-                self._update(each)
+        self._waiting[id(parameter)] = parameter
+        self._new_bytes += parameter.numel() * parameter.element_size()
+        if self._new_bytes >= GROUP_BYTES:
+            self._update_waiting()
+
+    def _update_waiting(self) -> None:
+        ready = [each for each in self._waiting.values() if not self._is_read(each)]
+        self._new_bytes = 0
+        if not ready:
+            return
+        variables = [self._variables[id(parameter)] for parameter in ready]
+        with torch.no_grad(), named_scope(update_scope()):
+            update_now(self.optimizer, [parameter.grad for parameter in ready], variables)
+        for parameter in ready:
+            self._updated.add(id(parameter))
+            del self._waiting[id(parameter)]
+            parameter.grad = None
 
     def _is_read(self, parameter: torch.Tensor) -> bool:
         if any(section.will_read(parameter) for section in self.sections):
             return True
         return tensors_on_storage(parameter) > self._sharing[id(parameter)]
-
-    def _update(self, parameter: torch.Tensor) -> None:
-        with torch.no_grad(), named_scope(update_scope()):
-            update_now(self.optimizer, parameter.grad, self._variables[id(parameter)])
-        self._updated.add(id(parameter))
-        parameter.grad = None
 
     def _left_out(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Callable[..., bool]:
         """Return what says that a variable was updated; ``apply`` was called with the arguments."""

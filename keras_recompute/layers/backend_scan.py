@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..keras_backend import JAX, current_backend
+from ..keras_backend import JAX, TORCH, current_backend
+
+# Nothing is compiled, so that an array of constants would be made in each step of a loop.
+RUNS_EACH_OPERATION = current_backend() == TORCH
 
 # An array of the backend.
 Tensor: TypeAlias = Any
@@ -33,6 +36,24 @@ if not TYPE_CHECKING and current_backend() == JAX:
         sum_over_time,
     )
     from .jax_vjp import call_with_vjp
+elif not TYPE_CHECKING and current_backend() == TORCH:
+    from .torch_scan import (
+        Steps,
+        delay_until,
+        fused_matmul,
+        has_cudnn,
+        inference_alternative,
+        is_inference,
+        matmul_over_time,
+        matmul_over_time_gradient,
+        matrix_gradient,
+        previous_states,
+        replay_alternative,
+        scan,
+        scan_in_place,
+        sum_over_time,
+    )
+    from .torch_vjp import call_with_vjp
 else:
     from ..engine.graph import inference_alternative, replay_alternative
     from .hand_written_vjp import call_with_vjp
@@ -58,6 +79,7 @@ def no_gradient(*_: Tensor) -> Tensors:
 
 
 __all__ = [
+    "RUNS_EACH_OPERATION",
     "States",
     "Steps",
     "Tensor",

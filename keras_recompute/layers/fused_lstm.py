@@ -22,6 +22,7 @@ from collections.abc import Callable
 from keras import ops
 
 from .backend_scan import (
+    RUNS_EACH_OPERATION,
     States,
     Steps,
     Tensor,
@@ -152,6 +153,10 @@ def _activate(z: Tensor) -> Tensor:
     vectorise. Concatenated parts would need a decision per element.
     """
     units = z.shape[-1] // 4
+    if RUNS_EACH_OPERATION:
+        parts = z[..., : 2 * units], z[..., 2 * units : 3 * units], z[..., 3 * units :]
+        made = [f(part) for f, part in zip((ops.sigmoid, ops.tanh, ops.sigmoid), parts)]
+        return ops.concatenate(made, axis=-1)
     scale = ops.convert_to_tensor([0.5] * (2 * units) + [1.0] * units + [0.5] * units, z.dtype)
     return scale * ops.tanh(scale * z) + (1 - scale)
 
@@ -159,6 +164,10 @@ def _activate(z: Tensor) -> Tensor:
 def _slopes(gates: Tensor) -> Tensor:
     """Return the derivatives of the activations: g (1 - g), for the candidate (1 + a)(1 - a)."""
     units = gates.shape[-1] // 4
+    if RUNS_EACH_OPERATION:
+        a = 1 + gates[..., 2 * units : 3 * units]
+        parts = gates[..., : 2 * units], a, gates[..., 3 * units :]
+        return ops.concatenate(parts, axis=-1) * (1 - gates)
     is_candidate = ops.convert_to_tensor(
         [0.0] * (2 * units) + [1.0] * units + [0.0] * units, gates.dtype
     )

@@ -115,12 +115,21 @@ AT_THE_END = {
 
 
 @pytest.fixture
-def early(monkeypatch):
+def one_by_one(monkeypatch):
+    """Have each weight updated as soon as it may be, however small it is."""
+    monkeypatch.setattr(torch_updates, "GROUP_BYTES", 1)
+
+
+@pytest.fixture
+def early(monkeypatch, one_by_one):  # noqa: ARG001
     """A list with an entry for each update in a backward pass."""
     made, plain_update = [], torch_updates.update_now
-    monkeypatch.setattr(
-        torch_updates, "update_now", lambda *args: (made.append(1), plain_update(*args))
-    )
+
+    def update(optimizer, gradients, variables):
+        made.extend(variables)
+        plain_update(optimizer, gradients, variables)
+
+    monkeypatch.setattr(torch_updates, "update_now", update)
     return made
 
 
@@ -217,15 +226,15 @@ def test_no_weight_changes_while_it_is_still_read(build, name):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_the_gradients_of_one_layer_at_a_time_are_alive(optimizer):
-    """Eight gradients of 256 x 256, and for Adam three more copies, in a step on four rows."""
-    one = 256 * 256 * 4
+    """Eight gradients of 512 x 512, and for Adam three more copies, in a step on four rows."""
+    one = 512 * 512 * 4
     held = []
     for every in (None, 2):
-        model = chain(width=256, use_bias=False)
+        model = chain(width=512, use_bias=False)
         if every:
             model = kr.checkpointed(model, every=every)
         model.compile(optimizer, "mse")
-        x = np.zeros((4, 256), "float32")
+        x = np.zeros((4, 512), "float32")
         record = kr.liveness.profile(model, x, x)
         held.append(record.peak_bytes - record.always_live_bytes)
     plain, ours = held
@@ -297,6 +306,7 @@ def train_last(model, optimizer, x, count):
             optimizer.apply([torch.ones(64, 64)] * count, model.trainable_variables[:count])
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_what_would_be_another_result_is_refused():
     x = torch.randn(4, 64)
     model, optimizer = kr.checkpointed(chain(), every=2), keras.optimizers.SGD(name="SGD")
@@ -328,6 +338,7 @@ class OwnStep(kr.Model):
         return {"loss": loss}
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_a_step_that_fails_in_its_backward_pass_says_what_it_updated():
     """As where memory ends. The last layer's two weights come first, then the second's bias."""
     model = kr.checkpointed(chain(layers=3), every=1)
@@ -342,6 +353,23 @@ def test_a_step_that_fails_in_its_backward_pass_says_what_it_updated():
     said = pytest.warns(RecomputeWarning, match="3 of 6 weights were updated before this step")
     with said, pytest.raises(MemoryError):
         model.train_on_batch(x, x)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_small_weights_are_updated_together(name, monkeypatch):
+    """Gradients of 8 x 8 and 8 numbers, 288 bytes a layer: groups of four layers and the rest."""
+    groups, plain_update = [], torch_updates.update_now
+    monkeypatch.setattr(torch_updates, "GROUP_BYTES", 4 * 288)
+
+    def update(optimizer, gradients, variables):
+        groups.append(len(variables))
+        plain_update(optimizer, gradients, variables)
+
+    monkeypatch.setattr(torch_updates, "update_now", update)
+    data = np.random.default_rng(0).normal(size=(2, 4, 8)).astype("float32")
+    found = trained(lambda: chain(8), data, OPTIMIZERS[name], every=2)
+    assert groups == STEPS * [8, 8]
+    assert_equal(found, trained(lambda: chain(8), data, OPTIMIZERS[name]))
 
 
 def test_a_step_of_ones_own_has_its_gradients():

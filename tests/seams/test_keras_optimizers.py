@@ -26,7 +26,7 @@ def test_update_now():
     optimizer = keras.optimizers.SGD(0.5)
     variables = built(optimizer)
     assert [id(v) for v in trained_variables(optimizer)] == list(map(id, variables))
-    update_now(optimizer, keras.ops.ones(2), variables[1])
+    update_now(optimizer, [keras.ops.ones(2)], variables[1:])
     assert values(variables) == [1.0, 0.5]
     assert int(optimizer.iterations) == 0
 
@@ -42,7 +42,7 @@ def test_updates_left_out(names_variables):
         return lambda variable: variable is a
 
     with updates_left_out(optimizer, begin):
-        update_now(optimizer, keras.ops.ones(2), a)
+        update_now(optimizer, [keras.ops.ones(2)], [a])
         ones = keras.ops.ones(2)
         optimizer.apply([None, ones], *([[a, b]] if names_variables else []))
     assert given[0][1] == [id(a), id(b)]

@@ -5,6 +5,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from keras_recompute.seams.torch.saved_tensors import (  # noqa: E402
+    keeps_graph,
+    permuted_leaf,
     push_hooks,
     push_hooks_below,
     remove_hooks,
@@ -80,3 +82,23 @@ def test_transforms_refuse_hooks(seen):
 
     with pytest.raises(RuntimeError, match="saved tensor hooks"):
         torch.func.grad(function)(torch.ones(2))
+
+
+def test_a_copy_of_a_leaf_in_another_order_of_axes():
+    leaf = torch.nn.Parameter(torch.ones(2, 3, 4))
+    copy = leaf.permute(2, 0, 1).contiguous()
+    found, order = permuted_leaf(copy)
+    assert found is leaf
+    assert order == (2, 0, 1)
+    for other in (leaf, leaf.permute(2, 0, 1), leaf.clone(), (leaf + 1).permute(2, 0, 1).clone()):
+        assert permuted_leaf(other) is None
+
+
+def test_a_backward_pass_says_whether_it_keeps_the_graph():
+    found = []
+    x = torch.ones(3, requires_grad=True)
+    x.register_post_accumulate_grad_hook(lambda _: found.append(keeps_graph()))
+    y = x.sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    assert found == [True, False]

@@ -6,9 +6,10 @@ recomputes it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -21,6 +22,7 @@ from ...seams.keras.call_context import autocast_to
 from ...seams.keras.layers import attach_mask, layers_in, mask_of
 from ...user_code import warn_user
 from ..keras_graph.call_graph import Graph, checkpoints_in, operations_of, starting_values
+from ..keras_graph.kept_end import CONVOLUTIONS, first_kept, sizes_of
 from ..keras_graph.sections import Section, split_at_checkpoints
 from ..keras_graph.timestep_concat import commute_concat
 
@@ -30,6 +32,7 @@ else:
     from ...keras_backend import torch_remat as remat
 
 Arrays = Sequence[Any]
+_LARGE = 2**14  # elements of a kernel whose copy is worth the time to make it again
 _Model: Any = keras.Model if TYPE_CHECKING else object
 
 
@@ -44,12 +47,25 @@ class SectionPlan:
 
     graph: Graph
     steps: tuple[Section, ...]
+    _first_kept: dict[Any, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: Graph) -> SectionPlan:
         """Return the plan that recomputes the sections of ``graph``."""
         graph = commute_concat(graph)
         return cls(graph, split_at_checkpoints(graph))
+
+    def first_kept(self, inputs: Arrays) -> int:
+        """Return the number of the first section that needs no replay, with all behind it.
+
+        So it is where the backward pass follows at once. ``inputs`` are those of the graph.
+        """
+        shapes = tuple(tuple(value.shape) for value in inputs)
+        if shapes not in self._first_kept:
+            sizes = sizes_of(self.graph, inputs)
+            end = len(self.steps) if sizes is None else first_kept(self.steps, sizes)
+            self._first_kept[shapes] = end
+        return self._first_kept[shapes]
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
@@ -136,12 +152,16 @@ class SectionRunner(TrainedModel):
         if self._scan_layers:
             self._run_loops(plan, values)
             return [values[key] for key in plan.graph.outputs]
+        follows = remat.backward_follows(self)
+        replayed = plan.first_kept(flat) if follows else len(plan.steps)
         before: Section | None = None
-        for name, section in plan.named_steps:
-            function = _function_of(section, before)
+        for number, (name, section) in enumerate(plan.named_steps):
+            is_replayed = section.recomputed and number < replayed
+            kept = nullcontext if is_replayed or not follows else remat.kernels_laid_out_again
+            function = _function_of(section, before, kept)
             before = section
             inputs = [values[key] for key in section.inputs]
-            if section.recomputed:
+            if is_replayed:
                 outputs = run_recomputed(function, inputs, _layers_of(section), name=name)
             else:
                 outputs = function(*inputs)
@@ -173,8 +193,13 @@ def values_of(variables: Sequence[Any]) -> list[Any]:
         return [variable.value for variable in variables]
 
 
-def _function_of(section: Section, before: Section | None = None) -> Callable[..., list[Any]]:
-    """Return the section as a function of its inputs; it begins when ``before`` has ended."""
+def _function_of(
+    section: Section, before: Section | None = None, convolving: Callable[[], Any] = nullcontext
+) -> Callable[..., list[Any]]:
+    """Return the section as a function of its inputs; it begins when ``before`` has ended.
+
+    Its convolutions run in a context that ``convolving`` makes.
+    """
     made = set() if before is None else set(before.outputs).intersection(section.inputs)
 
     def function(*tensors: Any) -> list[Any]:
@@ -185,10 +210,15 @@ def _function_of(section: Section, before: Section | None = None) -> Callable[..
             attach_mask(value, mask_of(here[key]))
             here[key] = value
         for call in section.calls:
-            call.run(here)
+            with convolving() if _has_large_kernel(call.operation) else nullcontext():
+                call.run(here)
         return [here[key] for key in section.outputs]
 
     return function
+
+
+def _has_large_kernel(operation: Any) -> bool:
+    return isinstance(operation, CONVOLUTIONS) and math.prod(operation.kernel.shape) >= _LARGE
 
 
 def recomputes_itself(layer: keras.layers.Layer) -> bool:

@@ -46,7 +46,7 @@ class TrainedStep(StepParts):
         def training_step(batch: tuple[Any, ...]) -> Any:
             if not getattr(candidate, "recomputes", False):
                 return update(batch)
-            with torch_updates.updates_in_backward(self.optimizer):  # as in fit
+            with torch_updates.own_step(candidate, self.optimizer):  # as in fit
                 return update(batch)
 
         def update(batch: tuple[Any, ...]) -> Any:

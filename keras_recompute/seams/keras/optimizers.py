@@ -22,10 +22,10 @@ def has_undecayed(optimizer: Any, variables: Sequence[Any]) -> bool:
     return not all(map(optimizer._use_weight_decay, variables))
 
 
-def update_now(optimizer: Any, gradient: Any, variable: Any) -> None:
-    """Update one variable, as ``apply`` does, without constraints and the count of updates."""
+def update_now(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+    """Update ``variables``, as ``apply`` does, without constraints and the count of updates."""
     # Past what ``updates_left_out`` puts in its place.
-    type(optimizer)._backend_apply_gradients(optimizer, [gradient], [variable])
+    type(optimizer)._backend_apply_gradients(optimizer, list(gradients), list(variables))
 
 
 @contextlib.contextmanager

@@ -52,3 +52,23 @@ def _pop_all() -> list[Hooks]:
         found.append(top)
         _autograd._pop_saved_tensors_default_hooks()
     return found
+
+
+def keeps_graph() -> bool:
+    """Whether the backward pass that runs leaves what was saved, for another one."""
+    return bool(_autograd._get_current_graph_task_keep_graph())
+
+
+def permuted_leaf(tensor: Any) -> tuple[Any, tuple[int, ...]] | None:
+    """Return the leaf that ``tensor`` is a copy of, in another order of axes, and that order.
+
+    None if it is something else.
+    """
+    copied = tensor.grad_fn
+    if copied is None or copied.name() != "CloneBackward0":
+        return None
+    permuted = copied.next_functions[0][0]
+    if permuted is None or permuted.name() != "PermuteBackward0":
+        return None
+    leaf = getattr(permuted.next_functions[0][0], "variable", None)
+    return None if leaf is None else (leaf, tuple(permuted._saved_dims))
