@@ -72,6 +72,16 @@ def snapshot(value: jax.Array) -> jax.Array:
     return value
 
 
+def kept(value: jax.Array) -> jax.Array:
+    """Return ``value``, that of a variable, for replays: an assignment changes no array."""
+    return value
+
+
+def assigned(_: jax.Array, value: Any) -> Any:
+    """Return ``value`` as a variable has it: gradients go through, as in Keras's own step."""
+    return value
+
+
 def flatten(nest: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
     """Return the leaves of a pytree, and a function that puts leaves in their places."""
     leaves, structure = jax.tree.flatten(nest)

@@ -23,9 +23,11 @@ from .torch_scopes import CheckpointedRegion
 from .torch_updates import ReplayedSection, backward_follows, note_section, updates_of
 
 __all__ = [
+    "assigned",
     "backward_follows",
     "flatten",
     "is_plain_module",
+    "kept",
     "kernels_laid_out_again",
     "may_be_differentiated",
     "named_scope",
@@ -109,6 +111,36 @@ def snapshot(value: torch.Tensor) -> torch.Tensor:
     """
     # Not by detach(): later assignments would count as changes of what autograd saved.
     return value.data.clone() if value.numel() <= _FEW else value.data
+
+
+def kept(value: torch.Tensor) -> torch.Tensor:
+    """Return ``value``, that of a variable, for replays behind an assignment to the variable.
+
+    It may need a gradient, as the weight does: a replay saves what the forward pass saved.
+    """
+    if not value.requires_grad or not value.is_leaf:
+        return value
+    return snapshot(value).requires_grad_()
+
+
+def assigned(before: torch.Tensor, value: Any) -> Any:
+    """Return ``value`` as a variable has it that was ``before``: gradients are the variable's.
+
+    Keras assigns in place and without gradients, so none goes to what made the value.
+    """
+    return _Assigned.apply(before, value)
+
+
+class _Assigned(torch.autograd.Function):
+    """The second argument, whose gradient is that of the first."""
+
+    @staticmethod
+    def forward(_: Any, __: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(_: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient, None
 
 
 def flatten(nest: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:

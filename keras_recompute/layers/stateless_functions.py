@@ -172,9 +172,15 @@ class _ReplayScope(keras.StatelessScope):
         self.assigned: dict[int, Any] = {}
 
     def add_update(self, update: tuple[Any, Any]) -> None:
+        variable, value = update
+        before = self.get_current_value(variable)
+        if before is not None:
+            if id(variable) not in self.assigned:
+                self._read[id(variable)] = variable, remat.kept(before)
+            value = remat.assigned(before, value)
         # Keras keeps the new value by the identity of the variable, and not the variable.
-        self.assigned[id(update[0])] = update[0]
-        super().add_update(update)
+        self.assigned[id(variable)] = variable
+        super().add_update((variable, value))
 
     def get_current_value(self, variable: Any) -> Any:
         if id(variable) in self.assigned:

@@ -58,6 +58,26 @@ class Counts(L.Layer):
         return x
 
 
+class Centers(L.Layer):
+    """Takes off a mean of what it has seen, which it keeps first."""
+
+    def build(self, shape):
+        self.mean = self.add_weight(shape=shape[1:], initializer="zeros", trainable=False)
+
+    def call(self, x):
+        self.mean.assign(0.5 * self.mean + 0.5 * keras.ops.mean(x, axis=0))
+        return x - self.mean
+
+
+def with_assigned_values():
+    x = inputs = keras.Input((16,))
+    for _ in range(3):
+        # It divides the kernel of the layer inside in each call, before that runs.
+        x = L.SpectralNormalization(L.Dense(16, "tanh"))(x)
+        x = Centers()(x)
+    return keras.Model(inputs, L.Dense(1)(x))
+
+
 def with_losses():
     x = inputs = keras.Input((16,))
     for _ in range(4):
@@ -113,6 +133,7 @@ CASES = {
     "masks of an earlier section": (masks_read_by_later_sections, IDS, Y, 4),
     "added losses": (with_losses, X, Y, 3),
     "metrics and counters": (with_counters, X, Y, 2),
+    "weights and states assigned": (with_assigned_values, X, Y, 2),
     "a model inside": (with_model_inside, X, Y, 2),
     "convolutions": (convolutions, IMAGES, Y[:8], 4),
     "attention": (attention, SEQUENCES, Y[:8], 3),
@@ -128,7 +149,10 @@ def test_a_model_trains_as_the_plain_one(case):
 
 # Without added losses: Keras 3.15 tells by ids which layer added one, and eagerly takes one for
 # another at times.
-@pytest.mark.parametrize("case", ["metrics and counters", "a model inside"])
+STATEFUL = "metrics and counters", "weights and states assigned", "a model inside"
+
+
+@pytest.mark.parametrize("case", STATEFUL)
 def test_a_model_trains_as_the_plain_one_without_jit(case):
     build, x, y, layers = CASES[case]
     assert_trains_as_plain(build, x, y, every(layers), optimizer="sgd", run_eagerly=True)
