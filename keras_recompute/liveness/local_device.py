@@ -11,7 +11,8 @@ from typing import Any, Iterable, Iterator
 import numpy as np
 
 from ..backends import CPU, GPU
-from ..keras_backend import JAX, current_backend
+from ..errors import UnsupportedError
+from ..keras_backend import JAX, TORCH, current_backend
 from .allocator import device_memory, forget_free_memory
 from .device_compilers import Device, find_device, require_compiler
 from .process import MeasuredMemory, process_memory
@@ -23,12 +24,20 @@ _MEMORY, _CONTROL_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max
 def device_named(name: str) -> Device:
     """Return the device called ``name``: a described one, or with LOCAL the local one.
 
-    Raises InvalidArgumentError for an unknown name, and DeviceError if its compiler is missing.
+    Raises InvalidArgumentError for an unknown name, DeviceError if its compiler is missing, and
+    UnsupportedError for LOCAL on PyTorch, where steps are recorded and neither compiled nor run.
     """
+    on_torch = current_backend() == TORCH
     if name == LOCAL:
+        if on_torch:
+            raise UnsupportedError(
+                "device='local' is the device that a program is compiled for, and on Keras's "
+                "PyTorch backend none is compiled: give bytes, or a device of kr.liveness.devices()"
+            )
         return local_device()
     device = find_device(name)
-    require_compiler(device)  # before anything is traced for it
+    if not on_torch:
+        require_compiler(device)  # before anything is traced for it
     return device
 
 

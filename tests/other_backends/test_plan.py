@@ -225,3 +225,29 @@ def test_what_cannot_be_planned():
     open_model = keras.Sequential([keras.Input((None, 4)), L.Dense(4), L.Dense(4)])
     with pytest.raises(InvalidArgumentError, match="depends on the unknown sizes"):
         kr.plan(open_model, memory_budget="1MiB", batch_size=2)
+
+
+def test_a_second_plan_compiles_nothing_again(monkeypatch):
+    model, batch = dense(4, 16)
+    model.compile("adam", "mse")
+    _, plan = kr.plan(model, memory_budget="smallest", sample=batch)
+
+    def refused(*_, **__):
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr("keras_recompute.models.measures.step_peak.StepPeaks._compiled", refused)
+    _, again = kr.plan(model, memory_budget="smallest", sample=batch)
+    assert again.compiled_peak_bytes == plan.compiled_peak_bytes
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="other backends need the device's compiler")
+def test_a_record_is_compared_with_the_memory_of_a_device():
+    model, batch = dense()
+    model.compile("adam", "mse")
+    record = kr.liveness.profile(model, *batch)
+    _, plan = kr.plan(model, memory_budget="device", device="t4", sample=batch)
+    batch_bytes = 4 * 1024 * (128 + 4)  # float32, 1,024 rows of inputs and targets
+    assert plan.compiled_peak_bytes == record.peak_bytes + batch_bytes
+    assert plan.budget_bytes == 15843721216
+    with pytest.raises(UnsupportedError, match="device='local' is the device"):
+        kr.plan(model, memory_budget="device", device="local", sample=batch)

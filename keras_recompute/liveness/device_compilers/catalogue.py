@@ -10,7 +10,7 @@ does not fit.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...backends import GPU, TPU
@@ -41,9 +41,9 @@ class Device:
     title: str
     backend: str
     memory_bytes: int
-    description: tuple[tuple[str, str], ...]
-    capability: tuple[int, int] | None = None
-    slices: tuple[tuple[int, str], ...] = ()
+    description: tuple[tuple[str, str], ...] = field(repr=False)
+    capability: tuple[int, int] | None = field(default=None, repr=False)
+    slices: tuple[tuple[int, str], ...] = field(default=(), repr=False)
 
 
 class _Generation(NamedTuple):

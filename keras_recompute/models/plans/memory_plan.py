@@ -22,6 +22,7 @@ from ..measures.backend_measures import (
     reason_to_wait,
     seconds_with_jit_and_without,
     targets_in,
+    text_of_specs,
     trained_step,
     value_specs,
 )
@@ -176,14 +177,8 @@ def plan(
         )
         # With another optimiser or loss, or layers frozen, programs need something else.
         loss = repr(model.loss) if step.targets else None
-        now = (
-            inputs,
-            fixed_bytes,
-            target and target.name,
-            type(step.optimizer),
-            repr(step.targets),
-            loss,
-        )
+        batch = text_of_specs(keras.tree.flatten((inputs, step.targets)))
+        now = batch, fixed_bytes, target and target.name, type(step.optimizer), loss
         known = _compiled.setdefault(model, {}).setdefault(now, {})
         candidate, found = verified(candidates, CompiledPeaks(peaks.of, known, peaks))
     else:

@@ -89,9 +89,9 @@ class MemoryPlan:
 
     def __str__(self) -> str:
         if self.layers:
-            where = f"{len(self.layers)} layers recomputed one by one"
+            where = f"{_counted(self.layers, 'layer')} recomputed one by one"
         elif self.checkpoints:
-            where = f"{len(self.checkpoints)} checkpoints"
+            where = _counted(self.checkpoints, "checkpoint")
         else:
             where = "no checkpoints, the plain model fits"
         found = ""
@@ -110,6 +110,10 @@ class MemoryPlan:
             f"{format_bytes(self.budget_bytes)}, {format_bytes(self.plain_peak_bytes)} without; "
             f"time x {self.time_ratio:.2f}{timed}{f' ({self.method})' if self.method else ''}"
         )
+
+
+def _counted(names: tuple[str, ...], noun: str) -> str:
+    return f"{len(names)} {noun}{'s' * (len(names) != 1)}"
 
 
 @dataclass(frozen=True)
