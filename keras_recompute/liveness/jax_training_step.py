@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -13,7 +14,7 @@ from ..seams.keras.training import build_for_fit
 from .abstract_models import as_abstract_as
 from .categories import INPUT, OTHER
 from .jax_shardings import divided_batch, shardings_of, share_bytes, variable_spec
-from .keras_step import DATA_NAMES, built_optimizer, check_compiled
+from .keras_step import DATA_NAMES, built_optimizer, check_compiled, run_train_step
 from .parameters import Parameter, describe_variables
 
 # Trainable and other variables of the model, the optimizer's variables, and the metrics'.
@@ -48,7 +49,7 @@ def training_step(model: Any, data: tuple[Any, ...]) -> TrainingStep:
     with as_abstract_as(model):
         build_for_fit(model, data)
     variables = variables_trained(model, built_optimizer(model))
-    return step_on(variables, data, model.train_step)
+    return step_on(variables, data, partial(run_train_step, model))
 
 
 def step_on(variables: State, data: tuple[Any, ...], function: Callable[..., Any]) -> TrainingStep:

@@ -59,14 +59,28 @@ def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
     # With several replicas Keras's step is not compiled as a whole.
     compiled = getattr(model, "compiled_step", model.train_step)
     steps: dict[int, Callable[..., Any]] = {
-        # fit wraps inputs only where they could be mistaken for inputs and targets.
-        1: lambda x: compiled((x,) if isinstance(x, (list, tuple)) else x),
+        1: lambda x: compiled(as_fit_passes((x,))),
         2: lambda x, y: compiled((x, y)),
         3: lambda x, y, sample_weight: compiled((x, y, sample_weight)),
     }
     step = steps[len(data)]
     step.__name__ = "training_step"  # the program is called after it
     return step
+
+
+def as_fit_passes(data: tuple[Any, ...]) -> Any:
+    """Return a batch as ``fit`` passes it to a ``train_step``.
+
+    Inputs alone stay in a tuple only where they could be mistaken for inputs and targets.
+    """
+    x, *others = data
+    return data if others or isinstance(x, (list, tuple)) else x
+
+
+def run_train_step(model: Any, *arguments: Any) -> Any:
+    """Return ``model.train_step`` of ``arguments``. The last is a batch; before it JAX's state."""
+    *state, data = arguments
+    return model.train_step(*state, as_fit_passes(data))
 
 
 def check_compiled(model: Any, data: tuple[Any, ...]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import keras
@@ -35,7 +36,14 @@ from ..seams.torch.fake_tensors import fake_mode
 from .categories import INPUT, OPTIMISER, OTHER, WEIGHT, buffer_category
 from .compiled_program import batch_of
 from .device_compilers.catalogue import find_device
-from .keras_step import DATA_NAMES, built_optimizer, check_compiled, is_model, layer_names
+from .keras_step import (
+    DATA_NAMES,
+    built_optimizer,
+    check_compiled,
+    is_model,
+    layer_names,
+    run_train_step,
+)
 from .local_device import LOCAL
 from .origins import Names
 from .parameters import Parameter, describe_variables, mark_fed
@@ -125,7 +133,7 @@ def _record_training_step(
     build_for_fit(model, data)
     optimizer = built_optimizer(model)
     fed = DATA_NAMES[: len(data)] if input_feed is None else input_feed
-    return _record_step(model.train_step, model, optimizer, data, model, fed)
+    return _record_step(partial(run_train_step, model), model, optimizer, data, model, fed)
 
 
 def _record_step(
