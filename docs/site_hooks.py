@@ -1,8 +1,8 @@
 """Hooks of mkdocs: the site shows the repository's documents, with ``docs`` as its root.
 
 The README is the home page, so the two cannot differ. ``PAGES`` lists the other documents that lie
-outside of ``docs``. Links are written as they lead in the repository; here they are rewritten to
-where the site has the same document or picture.
+outside of ``docs``, and the guides, which are scripts. Links are written as they lead in the
+repository; here they are rewritten to where the site has the same document or picture.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import posixpath
 import re
 from pathlib import Path
 from typing import Any
+
+from guide_pages import GUIDES, notebook, page
 
 ROOT = Path(__file__).resolve().parents[1]
 STATIC = ROOT / "static"
@@ -29,6 +31,8 @@ PAGES = {
 }
 for _note in sorted((ROOT / "benchmarks" / "notes").glob("*.md")):
     PAGES[f"benchmarks/notes/{_note.name}"] = f"notes/{_note.name.replace('README', 'index')}"
+for _guide in GUIDES:
+    PAGES[_guide.relative_to(ROOT).as_posix()] = f"guides/{_guide.stem}.md"
 
 
 def site_path(path: str) -> str:
@@ -58,16 +62,21 @@ def rewrite_links(markdown: str, path: str) -> str:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages and pictures that lie outside of docs."""
+    """Add the pages and pictures that lie outside of docs, and pages and notebooks of guides."""
     from mkdocs.structure.files import File
 
     pictures = [picture.relative_to(ROOT).as_posix() for picture in sorted(STATIC.rglob("*.png"))]
     places = {**PAGES, **{picture: picture for picture in pictures}}
+    for guide in GUIDES:
+        place = places.pop(guide.relative_to(ROOT).as_posix())
+        files.append(File.generated(config, place, content=page(guide)))
+        place = place.replace(".md", ".ipynb")
+        files.append(File.generated(config, place, content=notebook(guide)))
     for path, place in places.items():
         files.append(File.generated(config, place, abs_src_path=str(ROOT / path)))
     return files
 
 
-def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+def on_page_markdown(markdown: str, **names: Any) -> str:
     """Have the links of a page lead to where the site has their targets."""
-    return rewrite_links(markdown, repository_path(page.file.src_uri))
+    return rewrite_links(markdown, repository_path(names["page"].file.src_uri))

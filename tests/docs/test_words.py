@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from test_words_of_code import RIDDLES
 
+from docs.guide_pages import GUIDES, page
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 # In this order a newcomer looks for them.
@@ -45,7 +47,9 @@ def site_hooks():
     """Return the module that prepares documents for the site; it can be loaded without mkdocs."""
     spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "docs" / "site_hooks.py")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(ROOT / "docs")  # as mkdocs does
+        spec.loader.exec_module(module)
     return module
 
 
@@ -75,12 +79,19 @@ PLAIN = [
     ROOT / "benchmarks" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "benchmarks" / "notes").glob("*.md")),
+    ROOT / "docs" / "guides" / "README.md",
+    *GUIDES,
 ]
+
+
+def markdown(path: Path) -> str:
+    """Return a document as Markdown; a guide as its page."""
+    return page(path) if path.suffix == ".py" else path.read_text()
 
 
 @pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_sentences_are_read_once(path):
-    text = prose(path.read_text())
+    text = prose(markdown(path))
     assert RIDDLES.findall(text) == []
     # Tables, headings, pictures, links and indented commands cannot be wrapped.
     sentences = [
@@ -135,6 +146,7 @@ def test_links_on_the_site_lead_where_they_lead_in_the_repository():
         ("docs/ipu.md", "[a](../benchmarks/README.md#b)", "[a](measured/index.md#b)"),
         ("docs/ipu.md", "![a](../static/b.png)", "![a](static/b.png)"),
         ("docs/ipu.md", "[a](zoo.md)", "[a](zoo.md)"),
+        ("docs/ipu.md", "[a](guides/image_classifier.py)", "[a](guides/image_classifier.md)"),
         ("benchmarks/README.md", "[a](../docs/zoo.md)", "[a](../zoo.md)"),
         ("README.md", "[a](#b) [c](https://d.org/e.md)", "[a](#b) [c](https://d.org/e.md)"),
         ("README.md", "```\n[a](docs/b.md)\n```", "```\n[a](docs/b.md)\n```"),
@@ -143,10 +155,13 @@ def test_links_on_the_site_lead_where_they_lead_in_the_repository():
         assert hooks.rewrite_links(in_the_repository, path) == on_the_site
 
 
-@pytest.mark.parametrize("path", documents(), ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "path", [*documents(), *GUIDES], ids=lambda path: path.relative_to(ROOT).as_posix()
+)
 def test_no_link_is_broken(path):
-    text = path.read_text()
-    for target, anchor in links(text):
+    for target, anchor in links(markdown(path)):
+        if target.endswith(".ipynb"):  # made when the site is built
+            continue
         destination = (path.parent / target).resolve() if target else path
         assert destination.exists(), target
         if anchor and destination.suffix == ".md":
