@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from ..seams.keras.layers import backend_variable
 from .torch_kernels import kernels_laid_out_again
 from .torch_names import named_scope
+from .torch_random import GeneratorsElsewhere
 from .torch_scopes import CheckpointedRegion
 from .torch_updates import ReplayedSection, backward_follows, note_section, updates_of
 
@@ -49,8 +50,9 @@ def same_state(
 ) -> Callable[[], contextlib.AbstractContextManager[None]]:
     """Return a context for replays, in which ``layers`` have the state that they have now.
 
-    That is what a call may change outside of Keras's variables: numbers and texts in attributes,
-    and buffers of PyTorch's modules. Behind the context the state is again what it was before.
+    That is what a call may change outside of Keras's variables: numbers, texts and generators in
+    attributes, buffers of PyTorch's modules, and random numbers of NumPy and Python. Behind the
+    context the state is again what it was before.
     ``read`` will hold the variables that the call reads. Until its replay they are not updated.
     """
     # Modules of PyTorch with the ones inside; of layers all are given.
@@ -60,10 +62,16 @@ def same_state(
     for layer in layers:
         buffers.update((id(buffer), buffer) for buffer in layer.buffers())
 
-    def state() -> tuple[list[dict[str, Any]], list[torch.Tensor]]:
-        return list(map(_plain_attributes, layers)), list(map(snapshot, buffers.values()))
+    def state() -> tuple[list[dict[str, Any]], list[torch.Tensor], GeneratorsElsewhere]:
+        values = list(map(snapshot, buffers.values()))
+        return list(map(_plain_attributes, layers)), values, GeneratorsElsewhere(layers)
 
-    def set_state(attributes: list[dict[str, Any]], values: list[torch.Tensor]) -> None:
+    def set_state(
+        attributes: list[dict[str, Any]],
+        values: list[torch.Tensor],
+        generators: GeneratorsElsewhere,
+    ) -> None:
+        generators.restore()
         for layer, named in zip(layers, attributes):
             # Not by setattr, by which Keras tracks attributes.
             vars(layer).update(named)

@@ -45,6 +45,8 @@ def local_device() -> Device:
     """Return the first GPU that Keras's backend sees, with its usable memory; else this machine."""
     if current_backend() == JAX:
         return _local_device_of_jax()
+    if current_backend() == TORCH:
+        return _local_device_of_torch()
     import tensorflow as tf
 
     logical = tf.config.list_logical_devices("GPU")
@@ -71,6 +73,15 @@ def _local_device_of_jax() -> Device:
         return Device(LOCAL, "the CPU here", CPU, machine_bytes() or 0, ())
     memory_bytes = int((device.memory_stats() or {}).get("bytes_limit", 0))
     return Device(LOCAL, device.device_kind, device.platform, memory_bytes, ())
+
+
+def _local_device_of_torch() -> Device:
+    import torch
+
+    if not torch.cuda.is_available():
+        return Device(LOCAL, "the CPU here", CPU, machine_bytes() or 0, ())
+    title, memory_bytes = torch.cuda.get_device_name(), torch.cuda.mem_get_info()[1]
+    return Device(LOCAL, title, GPU, memory_bytes, ())
 
 
 def machine_bytes() -> int | None:

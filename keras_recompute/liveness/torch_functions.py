@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 import keras
-import numpy as np
 import torch
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -35,7 +34,6 @@ from ..seams.keras.training import build_for_fit
 from ..seams.torch.fake_tensors import fake_mode
 from .categories import INPUT, OPTIMISER, OTHER, WEIGHT, buffer_category
 from .compiled_program import batch_of
-from .device_compilers.catalogue import find_device
 from .keras_step import (
     DATA_NAMES,
     built_optimizer,
@@ -57,6 +55,8 @@ from .program import (
     Step,
     held_per_step,
 )
+from .torch_batches import fake_of_meta, meta_of, meta_of_leaf
+from .torch_runs import device_bytes, measured
 from .torch_storages import StorageRecording, module_scopes
 
 _VERSION = torch.__version__.split("+")[0]
@@ -66,7 +66,7 @@ Recorded = tuple[StorageRecording, list[Parameter], list[Any], Names]
 
 
 def profile(
-    fn: Callable[..., Any],
+    fn: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     *,
@@ -80,12 +80,13 @@ def profile(
     A meta tensor of PyTorch stands for type and shape.
 
     Raises:
-        UnsupportedError: ``device`` is "local", or the program branches on the value of a tensor.
+        UnsupportedError: ``device`` is "local" and ``fn`` no model, or the program branches on the
+            value of a tensor.
     """
-    if device == LOCAL:
+    if device == LOCAL and not is_model(fn):
         raise UnsupportedError(
-            'device="local" measures the memory of a run, which is not available on Keras\'s '
-            "PyTorch backend: leave it out to record the program on fake tensors"
+            'device="local" measures the training step of a Keras model alone on PyTorch: leave it '
+            "out to record the function on fake tensors"
         )
     if is_model(fn):
         data = batch_of(args, kwargs)
@@ -93,7 +94,8 @@ def profile(
     else:
         recorded = _record_function(fn, args, kwargs, input_feed, layers_of)
     name = "training_step" if is_model(fn) else getattr(fn, "__name__", type(fn).__name__)
-    return _program(name, recorded, device, capacity_bytes)
+    program = _program(name, recorded, device, capacity_bytes)
+    return measured(program, fn, batch_of(args, kwargs)) if device == LOCAL else program
 
 
 def profile_step(
@@ -116,12 +118,12 @@ def profile_step(
 def _program(
     name: str, recorded: Recorded, device: str | None, capacity_bytes: int | None = None
 ) -> Program:
-    target = None if device is None else find_device(device)
+    capacity_bytes = capacity_bytes or device_bytes(device)
     return Program(
         name=name,
         compiled_by=f"PyTorch {_VERSION} on fake tensors",
         **_steps_and_buffers(*recorded),
-        capacity_bytes=capacity_bytes or (target and target.memory_bytes) or None,
+        capacity_bytes=capacity_bytes,
     )
 
 
@@ -129,7 +131,7 @@ def _record_training_step(
     model: Any, data: tuple[Any, ...], input_feed: Sequence[int | str] | None
 ) -> Recorded:
     check_compiled(model, data)
-    data = keras.tree.map_structure(_meta_of, data)
+    data = keras.tree.map_structure(meta_of, data)
     build_for_fit(model, data)
     optimizer = built_optimizer(model)
     fed = DATA_NAMES[: len(data)] if input_feed is None else input_feed
@@ -144,7 +146,7 @@ def _record_step(
     layers_of: Any,
     fed: Sequence[int | str],
 ) -> Recorded:
-    data = keras.tree.map_structure(_meta_of, data)
+    data = keras.tree.map_structure(meta_of, data)
     kept = [*model.variables, *optimizer.variables]
     described = describe_variables([(v.path, _bytes_of(backend_variable(v))) for v in kept])
     known = set(map(id, kept))
@@ -169,7 +171,7 @@ def _record_step(
         values = [mode.from_tensor(backend_variable(variable)) for variable in variables]
         for value in values:
             value.grad = None  # as fake as the value, of an earlier step
-        batch = keras.tree.map_structure(_fake_of_meta, data)
+        batch = keras.tree.map_structure(fake_of_meta, data)
         with values_replaced(variables, values), losses_cleared(layers_in(model)):
             with _without_collector(), recording:
                 results = step(batch)
@@ -184,7 +186,7 @@ def _record_function(
     input_feed: Sequence[int | str] | None,
     layers_of: Any,
 ) -> Recorded:
-    given = keras.tree.map_structure(_meta_of_leaf, (args, kwargs))
+    given = keras.tree.map_structure(meta_of_leaf, (args, kwargs))
     named = {f"argument_{number}": each for number, each in enumerate(given[0])}
     described = _describe({**named, **given[1]})
     mark_fed(described, input_feed or ())
@@ -198,7 +200,7 @@ def _record_function(
 
         recording = StorageRecording(scopes, mode)
         with mode:
-            args, kwargs = keras.tree.map_structure(_fake_of_meta, given)
+            args, kwargs = keras.tree.map_structure(fake_of_meta, given)
             with _without_collector(), recording:
                 results = fn(*args, **kwargs)
             del args, kwargs
@@ -206,7 +208,7 @@ def _record_function(
             if each.tensor.is_leaf and each.tensor.requires_grad:
                 each.tensor.grad = each.gradient
     described += _describe_read(recording, modules, optimizers)
-    layers = frozenset(part for name in modules.values() for part in name.split("/"))
+    layers = frozenset("/".join(modules.values()).split("/"))
     return recording, described, [results], Names(layers=layers, complete=True, numbered=False)
 
 
@@ -269,7 +271,10 @@ def _describe_read(
     """Return a description of the tensors with values that the program read."""
     names, states = {}, set()
     for module, path in modules.items():
-        for name, tensor in [*module.named_parameters(recurse=False), *_own_buffers(module)]:
+        for name, tensor in [
+            *module.named_parameters(recurse=False),
+            *module.named_buffers(recurse=False),
+        ]:
             names[id(tensor)] = "/".join(filter(None, (path, name)))
     for optimizer in optimizers:
         states |= {id(each) for each in _tensors_in(list(optimizer.state.values()))}
@@ -286,10 +291,6 @@ def _describe_read(
         layer = name.rpartition("/")[0] or None
         described.append(Parameter(name, category, size_bytes=storage.nbytes(), layer=layer))
     return described
-
-
-def _own_buffers(module: Any) -> list[tuple[str, Any]]:
-    return list(module.named_buffers(recurse=False))
 
 
 def _modules_of(fn: Any, layers_of: Any) -> dict[Any, str]:
@@ -364,32 +365,6 @@ def _without_collector() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def _meta_of(leaf: Any) -> torch.Tensor:
-    """Return type and shape of a part of a batch, as ``fit`` passes it on."""
-    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
-        leaf = np.asarray(leaf)
-    dtype = keras.backend.standardize_dtype(leaf.dtype)
-    is_given = isinstance(leaf, (torch.Tensor, keras.KerasTensor))
-    if dtype.startswith("float") and not is_given:
-        dtype = keras.config.floatx()
-    return torch.empty(tuple(leaf.shape), dtype=getattr(torch, dtype), device="meta")
-
-
-def _meta_of_leaf(leaf: Any) -> Any:
-    """Return type and shape of a tensor or array, and anything else as it is."""
-    if isinstance(leaf, torch.Tensor):
-        meta = torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype, device="meta")
-        return meta.requires_grad_(leaf.requires_grad)
-    return _meta_of(leaf) if isinstance(leaf, (np.ndarray, keras.KerasTensor)) else leaf
-
-
-def _fake_of_meta(leaf: Any) -> Any:
-    if not isinstance(leaf, torch.Tensor):
-        return leaf
-    fake = torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype)
-    return fake.requires_grad_(leaf.requires_grad)
 
 
 def _bytes_of(tensor: torch.Tensor) -> int:
