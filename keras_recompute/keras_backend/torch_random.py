@@ -84,6 +84,9 @@ class GeneratorsElsewhere:
     """
 
     def __init__(self, modules: Iterable[Any]) -> None:
+        self._states: list[tuple[Any, Any]] = []
+        if torch.compiler.is_compiling():
+            return  # a compiled program runs no Python code again
         # Python's and NumPy's functions are methods of one generator each.
         found = [random.random.__self__, np.random.random.__self__]  # type: ignore[attr-defined]
         for module in modules:

@@ -1,5 +1,7 @@
 """Policies of ``kr.checkpoint`` on PyTorch, on functions of its own too."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -108,3 +110,19 @@ def test_unseeded_random_numbers_are_those_of_plain_calls():
     for ours, plain in zip(found, wanted):
         torch.testing.assert_close(ours, plain, rtol=0, atol=0)
     assert not torch.equal(*found)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of PyTorch, while it traces Keras
+def test_a_step_that_is_compiled(monkeypatch):
+    """By ``jit_compile=True``. What is made of the traced program takes PyTorch minutes."""
+    compile_with = functools.partial(torch.compile, backend="eager")
+    monkeypatch.setattr(torch, "compile", compile_with)
+    x, losses = np.random.default_rng(0).normal(size=(8, 8)).astype("float32"), []
+    for every in (None, 2):
+        keras.utils.set_random_seed(0)
+        dense = [keras.layers.Dense(8, "tanh") for _ in range(4)]
+        model = keras.Sequential([keras.Input((8,)), *dense])
+        model = kr.checkpointed(model, every=every) if every else model
+        model.compile("sgd", "mse", jit_compile=True)
+        losses.append([float(model.train_on_batch(x, x)) for _ in range(3)])
+    np.testing.assert_allclose(*losses, rtol=1e-6)
