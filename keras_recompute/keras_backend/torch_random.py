@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from .torch_values import leaves_of
@@ -75,45 +73,3 @@ class DefaultState:
             torch.set_rng_state(state)
         else:
             torch.get_device_module(self.device).set_rng_state(state, self.device)
-
-
-class GeneratorsElsewhere:
-    """The states that generators of Python, NumPy and PyTorch have now, beside PyTorch's own one.
-
-    They are the global ones of Python and NumPy, and those in attributes of ``modules``.
-    """
-
-    def __init__(self, modules: Iterable[Any]) -> None:
-        self._states: list[tuple[Any, Any]] = []
-        if torch.compiler.is_compiling():
-            return  # a compiled program runs no Python code again
-        # Python's and NumPy's functions are methods of one generator each.
-        found = [random.random.__self__, np.random.random.__self__]  # type: ignore[attr-defined]
-        for module in modules:
-            found += [value for value in vars(module).values() if isinstance(value, _KINDS)]
-        self._states = [(generator, _state(generator)) for generator in found]
-
-    def restore(self) -> None:
-        """Give the generators these states."""
-        for generator, state in self._states:
-            _set_state(generator, state)
-
-
-_KINDS = random.Random, np.random.RandomState, np.random.Generator, torch.Generator
-
-
-def _state(generator: Any) -> Any:
-    if isinstance(generator, random.Random):
-        return generator.getstate()
-    if isinstance(generator, np.random.Generator):
-        return generator.bit_generator.state
-    return generator.get_state()
-
-
-def _set_state(generator: Any, state: Any) -> None:
-    if isinstance(generator, random.Random):
-        generator.setstate(state)
-    elif isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = state
-    else:
-        generator.set_state(state)

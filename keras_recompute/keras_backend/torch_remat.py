@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from ..seams.keras.layers import backend_variable
 from .torch_kernels import kernels_laid_out_again
 from .torch_names import named_scope
-from .torch_random import GeneratorsElsewhere
+from .torch_python_state import python_state
 from .torch_scopes import CheckpointedRegion
 from .torch_updates import ReplayedSection, backward_follows, note_section, updates_of
 
@@ -42,18 +42,19 @@ __all__ = [
 
 Function = Callable[..., list[torch.Tensor]]
 _FEW = 65_536  # elements of a state that is copied for each section
-_PLAIN = (bool, int, float, complex, str, type(None))
 
 
 def same_state(
-    layers: Sequence[Any], read: dict[int, tuple[Any, Any]] | None = None
+    layers: Sequence[Any],
+    read: dict[int, tuple[Any, Any]] | None = None,
+    used: Sequence[Any] = (),
 ) -> Callable[[], contextlib.AbstractContextManager[None]]:
     """Return a context for replays, in which ``layers`` have the state that they have now.
 
-    That is what a call may change outside of Keras's variables: numbers, texts and generators in
-    attributes, buffers of PyTorch's modules, and random numbers of NumPy and Python. Behind the
-    context the state is again what it was before.
-    ``read`` will hold the variables that the call reads. Until its replay they are not updated.
+    That is what a call may change outside of Keras's variables: Python's state, also of the other
+    values that are ``used``, and buffers of PyTorch's modules. Behind the context the state is
+    again what it was before. ``read`` will hold the variables that the call reads. Until its replay
+    they are not updated.
     """
     # Modules of PyTorch with the ones inside; of layers all are given.
     inside = [list(each.modules()) if is_plain_module(each) else [each] for each in layers]
@@ -61,20 +62,13 @@ def same_state(
     buffers: dict[int, torch.Tensor] = {}
     for layer in layers:
         buffers.update((id(buffer), buffer) for buffer in layer.buffers())
+    read_python, write_python = python_state(layers, used)
 
-    def state() -> tuple[list[dict[str, Any]], list[torch.Tensor], GeneratorsElsewhere]:
-        values = list(map(snapshot, buffers.values()))
-        return list(map(_plain_attributes, layers)), values, GeneratorsElsewhere(layers)
+    def state() -> tuple[list[Any], list[torch.Tensor]]:
+        return read_python(), list(map(snapshot, buffers.values()))
 
-    def set_state(
-        attributes: list[dict[str, Any]],
-        values: list[torch.Tensor],
-        generators: GeneratorsElsewhere,
-    ) -> None:
-        generators.restore()
-        for layer, named in zip(layers, attributes):
-            # Not by setattr, by which Keras tracks attributes.
-            vars(layer).update(named)
+    def set_state(states: list[Any], values: list[torch.Tensor]) -> None:
+        write_python(states)
         with torch.no_grad():
             for buffer, value in zip(buffers.values(), values):
                 buffer.copy_(value)
@@ -94,10 +88,6 @@ def same_state(
             section.note_replay()
 
     return context
-
-
-def _plain_attributes(layer: Any) -> dict[str, Any]:
-    return {name: value for name, value in vars(layer).items() if isinstance(value, _PLAIN)}
 
 
 def is_plain_module(value: Any) -> bool:

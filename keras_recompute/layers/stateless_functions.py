@@ -69,6 +69,7 @@ class Checkpointed(WrappedFunction):
             kwargs,
             layers,
             modules=modules,
+            used=[function, *itertools.filterfalse(keras.ops.is_tensor, used)],
             name=self.__name__,
             policy=self._backend_policy,
         )
@@ -81,13 +82,14 @@ def call_recomputed(
     layers: Sequence[keras.layers.Layer],
     *,
     modules: Sequence[Any] = (),
+    used: Sequence[Any] = (),
     name: str,
     policy: Any = None,
 ) -> Any:
     """Return ``function(*args, **kwargs)``, which is run again in the backward pass.
 
-    It calls ``layers``, with all nested ones among them, and ``modules`` of PyTorch. ``policy`` is
-    one of the backend's.
+    It calls ``layers``, with all nested ones among them, and ``modules`` of PyTorch. A replay finds
+    what is ``used`` as it was. ``policy`` is one of the backend's.
     """
     leaves, unflatten = remat.flatten((args, kwargs))
     numbers = [number for number, leaf in enumerate(leaves) if keras.ops.is_tensor(leaf)]
@@ -103,11 +105,13 @@ def call_recomputed(
         for number, tensor in zip(numbers, tensors):
             values[number] = tensor
         new_args, new_kwargs = unflatten(values)
-        found, pack = remat.flatten(function(*new_args, **new_kwargs))
+        result = function(*new_args, **new_kwargs)
+        _require_unchanged(values, (new_args, new_kwargs), name)
+        found, pack = remat.flatten(result)
         returned[:] = [list(map(_without_tensor, found)), pack]
         return list(filter(keras.ops.is_tensor, found))
 
-    outputs = PureCall(flat, layers, name, policy, modules)(given)
+    outputs = PureCall(flat, layers, name, policy, modules, used)(given)
     if outputs is None:
         # It made variables, such as those of a layer that is called for the first time. Behind a
         # scope Keras gives them their values.
@@ -154,6 +158,16 @@ def checkpoint_name(value: Any, name: str) -> Any:
             "each tensor in it"
         )
     return mark(value, name)
+
+
+def _require_unchanged(leaves: Sequence[Any], arguments: Any, name: str) -> None:
+    """Raise InvalidArgumentError if ``arguments``, which had these ``leaves``, have others now."""
+    now, _ = remat.flatten(arguments)
+    if list(map(id, now)) != list(map(id, leaves)):
+        raise InvalidArgumentError(
+            f"{name!r} changes a list or dict that it is given, and its replay would do so again. "
+            "Return the new values, and put them there outside"
+        )
 
 
 def _without_tensor(leaf: Any) -> Any:
@@ -212,13 +226,14 @@ class PureCall:
         name: str,
         policy: Any,
         modules: Sequence[Any] = (),
+        used: Sequence[Any] = (),
     ) -> None:
         self._function, self._layers, self._policy = function, layers, policy
         self._name = section_name(name)
         self._around = entry_layer(), current_training(), autocast_dtype()
         self.read: dict[int, tuple[Any, Any]] = {}
         self.assigned: list[Any] = []
-        self._replaying = remat.same_state([*layers, *modules], self.read)
+        self._replaying = remat.same_state([*layers, *modules], self.read, used)
         # The first run is the forward pass, each other one a replay.
         self._runs = itertools.count()
 

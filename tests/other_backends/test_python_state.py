@@ -1,5 +1,7 @@
 """State that layers keep outside of Keras's variables: a replay finds it and leaves it."""
 
+import random
+
 import keras
 import numpy as np
 import pytest
@@ -70,3 +72,155 @@ def test_buffers_of_modules_of_pytorch():
     for plain, ours in zip(*(each[1:] for each in running)):
         np.testing.assert_allclose(ours, plain, rtol=1e-6)
     assert isinstance(model, kr.Model)
+
+
+def filled(x, found):
+    found.append(keras.ops.sum(x))
+    return keras.ops.tanh(x)
+
+
+def named(x, found):
+    found["sum"] = keras.ops.sum(x)
+    return keras.ops.tanh(x)
+
+
+@pytest.mark.parametrize(("function", "empty"), [(filled, list), (named, dict)])
+def test_an_argument_that_a_function_fills_is_refused(function, empty):
+    def loss(x):
+        return keras.ops.sum(kr.checkpoint(function)(x, empty()))
+
+    with pytest.raises(kr.errors.InvalidArgumentError, match="changes a list or dict that it is"):
+        gradient_of(loss, X)
+
+
+def gradient_of(loss, x):
+    if keras.config.backend() == "jax":
+        import jax
+
+        return jax.grad(loss)(x)
+    import torch
+
+    x = torch.tensor(x, requires_grad=True)
+    return torch.autograd.grad(loss(x), x)[0]
+
+
+ON_PYTORCH = pytest.mark.skipif(keras.config.backend() != "torch", reason="replays in Python")
+CALLS = 0
+
+
+class Draws:
+    def __init__(self):
+        self.generator = np.random.RandomState(3)
+
+    def __call__(self, x):
+        return keras.ops.tanh(x * float(self.generator.rand()))
+
+
+def draws(make, draw):
+    """Return a function that draws numbers by a generator of its own."""
+
+    def build():
+        generator = make()
+        return lambda x: keras.ops.tanh(x * float(draw(generator)))
+
+    return build
+
+
+def counts_in_a_list():
+    calls, seen = [0], {}
+
+    def function(x):
+        calls[0] += 1
+        seen[calls[0]] = x
+        return keras.ops.tanh(x * len(seen) * calls[0])
+
+    return function
+
+
+def counts_in_an_array():
+    calls = np.zeros(2)
+
+    def function(x):
+        calls[1] += 1
+        return keras.ops.tanh(x * float(calls[1]))
+
+    return function
+
+
+def counts_in_a_closure():
+    calls = 0
+
+    def function(x):
+        nonlocal calls
+        calls += 1
+        return keras.ops.tanh(x * calls)
+
+    return function
+
+
+def counts_in_a_global():
+    global CALLS  # noqa: PLW0603 as in users' programs
+    CALLS = 0
+
+    def function(x):
+        global CALLS  # noqa: PLW0603
+        CALLS += 1
+        return keras.ops.tanh(x * CALLS)
+
+    return function
+
+
+def with_torch_generator():
+    import torch
+
+    generator = torch.Generator().manual_seed(7)
+    return lambda x: torch.tanh(x + torch.randn(x.shape, generator=generator))
+
+
+STATES = {
+    "a list and a dict": counts_in_a_list,
+    "an array": counts_in_an_array,
+    "a closure": counts_in_a_closure,
+    "a global": counts_in_a_global,
+    "an object": Draws,
+    "NumPy's generator": draws(lambda: np.random.default_rng(3), lambda rng: rng.random()),
+    "Python's generator": draws(lambda: random.Random(3), lambda rng: rng.random()),
+    "PyTorch's generator": with_torch_generator,
+}
+
+
+@ON_PYTORCH
+@pytest.mark.parametrize("state", STATES)
+def test_a_replay_finds_and_leaves_state_of_python(state):
+    def gradients(wrap):
+        function = STATES[state]()
+        # The second call finds what the first one left.
+        return [gradient_of(lambda x: (wrap(function)(x) ** 2).sum(), X) for _ in range(2)]
+
+    for ours, plain in zip(gradients(kr.checkpoint), gradients(lambda function: function)):
+        np.testing.assert_array_equal(ours, plain)
+    if state == "a global":
+        assert CALLS == 2
+
+
+class Remembers(L.Layer):
+    """Multiplies by how often it was called, which it keeps in a list."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.seen = []
+
+    def call(self, x):
+        self.seen.append(1.0)
+        return keras.ops.tanh(x * float(len(self.seen)))
+
+
+@ON_PYTORCH
+def test_a_list_of_a_layer():
+    def gradients(wrap):
+        layer = Remembers()
+        return gradient_of(lambda x: (wrap(layer)(x) ** 2).sum(), X), len(layer.seen)
+
+    (ours, calls), (plain, plain_calls) = gradients(kr.checkpoint), gradients(lambda layer: layer)
+    np.testing.assert_array_equal(ours, plain)
+    assert calls == plain_calls
