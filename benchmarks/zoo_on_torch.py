@@ -117,6 +117,7 @@ def figures(way: Way, batch: Batch, wanted: list[Any], optimizers: Sequence[str]
     """
     model, variables = way
     before = [np.array(variable) for variable in variables]
+    keras.utils.set_random_seed(0)  # of dropout
     model.compile("sgd", "mse", jit_compile=False)
     losses = [loss_of(model, batch) for _ in range(UPDATES)]
     found = [np.array(losses), *map(np.array, variables)]

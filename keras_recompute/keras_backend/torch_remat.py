@@ -59,10 +59,11 @@ def same_state(
     # Modules of PyTorch with the ones inside; of layers all are given.
     inside = [list(each.modules()) if is_plain_module(each) else [each] for each in layers]
     layers = list(itertools.chain(*inside))
+    changing = list(itertools.filterfalse(_is_without_state, layers))
     buffers: dict[int, torch.Tensor] = {}
-    for layer in layers:
+    for layer in changing:
         buffers.update((id(buffer), buffer) for buffer in layer.buffers())
-    read_python, write_python = python_state(layers, used)
+    read_python, write_python = python_state(changing, used)
 
     def state() -> tuple[list[Any], list[torch.Tensor]]:
         return read_python(), list(map(snapshot, buffers.values()))
@@ -88,6 +89,11 @@ def same_state(
             section.note_replay()
 
     return context
+
+
+def _is_without_state(layer: Any) -> bool:
+    """Whether a call of ``layer`` changes nothing but variables, as one of Keras's own."""
+    return type(layer).__module__.startswith("keras.src.layers.")
 
 
 def is_plain_module(value: Any) -> bool:
