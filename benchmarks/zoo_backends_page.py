@@ -59,7 +59,7 @@ for the end of it, and Keras's update with Adam holds three more copies of all w
 RematScope wraps the model as well as each layer, keeps nothing, and replays all of it. Seconds are
 of an update with SGD, over the plain model's, in turns and in one thread. A step that runs all of
 the forward pass twice takes at least one forward pass longer. Ours keeps the last sections where
-that takes no more than the replay of another one.
+that takes about what the replay of another one does. Load on the machine changed between models.
 """
 TORCH_COLUMNS = (
     "model | largest difference of losses / of variables: RematScope, by hand, ours | saved, MiB: "
