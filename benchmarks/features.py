@@ -293,7 +293,7 @@ def table(results: dict[str, Any], backend: str) -> str:
     """Return the Markdown table of a backend."""
     rows = results[backend]["rows"]
     ways = list(next(iter(rows.values())))
-    lines = [f"| on {TITLES[backend]} | {' | '.join(f'`{way}`' for way in ways)} |"]
+    lines = [f"| on {TITLES[backend]} | {' | '.join(ways)} |"]
     lines.append("|---|" + "---|" * len(ways))
     for name, cells in rows.items():
         lines.append(f"| {name} | {' | '.join(cells[way]['found'] for way in ways)} |")

@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,8 +40,14 @@ def skip_without_what_it_needs(name: str) -> None:
             pytest.skip(str(error))
 
 
+def case(guide: Path) -> Any:
+    """Return a guide as a case. CI runs all but those that need what CI has not."""
+    marks = [pytest.mark.exhaustive] if guide.stem in ("language_model", "device_budget") else []
+    return pytest.param(guide, marks=marks, id=guide.stem)
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
+@pytest.mark.parametrize("guide", map(case, GUIDES))
 def test_the_guide_runs_and_prints_what_it_shows(guide, tmp_path):
     skip_without_what_it_needs(guide.stem)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "tensorflow"}
