@@ -47,7 +47,7 @@ def case(guide: Path) -> Any:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("guide", map(case, GUIDES))
+@pytest.mark.parametrize("guide", [case(guide) for guide in GUIDES])
 def test_the_guide_runs_and_prints_what_it_shows(guide, tmp_path):
     skip_without_what_it_needs(guide.stem)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "tensorflow"}
