@@ -54,14 +54,14 @@ class Published(NamedTuple):
 
 
 _BLOCKS, _DECODERS = "transformer_layer_*", "decoder_block_*"
-_LLAMA = Published("Llama3Backbone", "llama3_8b", 1, 2048, _BLOCKS, long=8192)
+_LLAMA = "Llama3Backbone", "llama3_8b", 1, 2048, _BLOCKS
 _FRAMES = (("encoder_features", 3000),)  # 30 seconds of sound
 MODELS = {
     "BERT-large": Published("BertBackbone", "bert_large", 64, 512, _BLOCKS),
     "GPT-2 XL": Published("GPT2Backbone", "gpt2_xl", 8, 1024, _BLOCKS),
     "Gemma 2B": Published("GemmaBackbone", "gemma_2b", 2, 2048, _DECODERS, long=8192),
-    "Llama 3 8B": _LLAMA,
-    "Llama 3 8B, LoRA 8": _LLAMA._replace(lora=8),
+    "Llama 3 8B": Published(*_LLAMA, long=8192),
+    "Llama 3 8B, LoRA 8": Published(*_LLAMA, lora=8, long=8192),
     "ViT-H/14": Published("ViTBackbone", "vit_h", 64, None, "transformer_block_*"),
     "Whisper large": Published(
         "WhisperBackbone", "whisper_large", 8, 448, "transformer_*coder_layer_*", lengths=_FRAMES
