@@ -141,6 +141,7 @@ def sample_of(model: keras.Model, size: Size) -> tuple[Any, ...]:
     """
     functional = functional_model(model)
     names = [tensor.name for tensor in functional.inputs]
+    # A name that fits no input would be ignored, and the answer be another one.
     for name, length in size.lengths:
         if name not in names:
             raise InvalidArgumentError(

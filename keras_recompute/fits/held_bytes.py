@@ -23,6 +23,7 @@ def held_bytes(program: Program) -> dict[str, int]:
     found = dict.fromkeys(HELD, 0)
     for category, count in category_rows(program):
         found[_KINDS.get(category, _OTHER)] += count
+    # XLA counts a batch that is fed apart from its buffers.
     found[_KINDS[INPUT]] += program.input_feed_bytes
     found[_GAPS] = program.fragmentation_bytes or 0
     return found

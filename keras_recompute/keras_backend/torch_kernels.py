@@ -44,6 +44,7 @@ class _Kernels(TorchFunctionMode):
 
     def pack(self, tensor: torch.Tensor) -> Any:
         """Return what is kept of ``tensor``."""
+        # Once: the id of a storage that was freed may become another one's.
         source = self._copies.pop(id(storage_of(tensor)), None)
         return Kept(tensor) if source is None else _Layout(*source, tensor)
 
@@ -58,6 +59,7 @@ class _Layout:
     def value(self) -> torch.Tensor:
         """Return the copy; raises ReplayError if the kernel was changed since."""
         kernel = self._kernel.value()
+        # The layout decides which algorithm runs, and with it the rounding.
         copy = kernel.new_empty_strided(self._size, self._stride)
         return copy.copy_(kernel.permute(self._order))
 

@@ -71,6 +71,7 @@ class _Walk:
     def of_layer(self, layer: Any) -> Iterator[_Place]:
         """Yield the places of a layer or module, of which those inside are given too."""
         yield _attributes(layer)
+        # Layers of Keras keep what changes in variables.
         if type(layer).__module__.partition(".")[0] not in _LIBRARIES:
             for name, value in vars(layer).items():
                 if name not in _OF_EVERY_LAYER:
@@ -100,6 +101,7 @@ class _Walk:
         if isinstance(value, functools.partial):
             return value.func, *value.args, *value.keywords.values()
         if isinstance(value, (dict, list, tuple, set, frozenset)):
+            # To look at each element of a data set would take longer than the call.
             if len(value) > _MOST_VALUES:
                 return ()
             return list(value.values() if isinstance(value, dict) else value)
@@ -167,6 +169,7 @@ def _container(value: Any) -> _Place | None:
 def _refill(container: Any, contents: Any) -> None:
     """Give ``container`` the contents that it had, if they are others now."""
     if isinstance(container, list):
+        # By identity: elements may be tensors, which have no truth as a whole.
         if list(map(id, container)) != list(map(id, contents)):
             container[:] = contents
     elif isinstance(container, dict):

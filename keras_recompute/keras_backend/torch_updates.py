@@ -233,6 +233,7 @@ class UpdatingStep:
 
     def _update_waiting(self) -> None:
         ready = [each for each in self._waiting.values() if not self._is_read(each)]
+        # What is still read is asked for again with the next group.
         self._new_bytes = 0
         if not ready:
             return
@@ -242,6 +243,7 @@ class UpdatingStep:
         for parameter in ready:
             self._updated.add(id(parameter))
             del self._waiting[id(parameter)]
+            # The gradient is freed here, not at the end of the step.
             parameter.grad = None
 
     def _is_read(self, parameter: torch.Tensor) -> bool:

@@ -58,6 +58,7 @@ class Steps:
     """A sequence that a loop reads step by step."""
 
     def __init__(self, sequence: torch.Tensor) -> None:
+        # Views made at once cost less than an index in each step.
         self._steps = sequence.unbind(1)
 
     def read(self, t: Any) -> torch.Tensor:
@@ -128,6 +129,7 @@ def scan_in_place(
     emitted_stores = _empty(states[0], length, sizes)
     times = range(length)
     for t in reversed(times) if backwards else times:
+        # Views, which `step` reads before they are written over.
         current = tuple(sequence[:, t] for sequence in sequences)
         states, overwritten, emitted = step(t, current, states)
         _write_all(sequences, overwritten, t)

@@ -28,6 +28,7 @@ def call_with_vjp(
     if torch.is_grad_enabled() and any(value.requires_grad for value in inputs):
         made = _WithVjp.apply(recurrence, *inputs)
     else:
+        # Else the loop would store residuals that no backward pass reads.
         with inference():
             made = tuple(recurrence(*inputs)[0])
     assert len(made) == count
@@ -63,6 +64,7 @@ def _without_tensors(
     leaves = keras.tree.flatten(captured)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     rest = keras.tree.map_structure(lambda leaf: _HERE if torch.is_tensor(leaf) else leaf, captured)
+    # A new function, since the cells of the first are shared with its siblings.
     code, names = function.__code__, function.__globals__
 
     def rebuild(tensors: Sequence[torch.Tensor]) -> Any:

@@ -33,6 +33,7 @@ def variable_spec(variable: Any) -> jax.ShapeDtypeStruct:
 
 def _check_divisible(variable: Any, sharding: Any) -> None:
     try:
+        # Without values Keras places nothing, so that nothing has asked before.
         sharding.shard_shape(tuple(variable.shape))
     except ValueError as error:  # JAX's does not name the variable
         mesh = "x".join(map(str, sharding.mesh.devices.shape))

@@ -31,6 +31,15 @@ def test_fake_mode():
     assert torch.equal(weight, torch.ones(3))
 
 
+def test_sizes_that_are_made_of_numbers_are_known():
+    with fake_mode():
+        ends = torch.tensor([2, 5])
+        # As keras.ops.split finds the sizes of its pieces.
+        sizes = torch.concat([ends[:1], torch.diff(ends), 9 - ends[-1:]]).tolist()
+        pieces = torch.split(torch.zeros(4, 9), sizes, dim=1)
+    assert [tuple(piece.shape) for piece in pieces] == [(4, 2), (4, 3), (4, 4)]
+
+
 def test_fake_mode_holds_no_storage():
     import weakref
 

@@ -60,6 +60,7 @@ class SectionPlan:
 
         So it is where the backward pass follows at once. ``inputs`` are those of the graph.
         """
+        # By shapes, as another batch may have another end.
         shapes = tuple(tuple(value.shape) for value in inputs)
         if shapes not in self._first_kept:
             sizes = sizes_of(self.graph, inputs)
@@ -152,6 +153,7 @@ class SectionRunner(TrainedModel):
         if self._scan_layers:
             self._run_loops(plan, values)
             return [values[key] for key in plan.graph.outputs]
+        # In a loop of the user's own more may stand between this call and its backward pass.
         follows = remat.backward_follows(self)
         replayed = plan.first_kept(flat) if follows else len(plan.steps)
         before: Section | None = None

@@ -43,6 +43,7 @@ def first_kept(sections: Sequence[Section], sizes: Sizes) -> int:
     """Return the number of the first section that is kept, with all behind it."""
     costs = _costs(sections, sizes)
     kept = len(sections)
+    # Behind the last checkpoint nothing is ever replayed.
     while kept and not sections[kept - 1].recomputed:
         kept -= 1
     peak_bytes = max([_peak_from(kept, costs), *(cost.replay for cost in costs[:kept])])
@@ -83,6 +84,7 @@ def _costs(sections: Sequence[Section], sizes: Sizes) -> list[_Cost]:
     costs = []
     read: set[Key] = set()
     for section in sections:
+        # An input stays until the backward pass has gone through its section.
         read.update(section.inputs)
         given = sum(sizes.values.get(key, 0) for key in read)
         made = sum(sizes.made[call] for call in section.calls)
@@ -101,6 +103,7 @@ def _peak_from(kept: int, costs: Sequence[_Cost]) -> int:
     """Return the most that there is until the sections from ``kept`` on have run backward."""
     held, most = costs[kept - 1].read if kept else 0, 0
     for cost in costs[kept:]:
+        # Unlike a replay, they are all held when the backward pass begins.
         held += cost.made
         most = max(most, held + cost.gradient)
     return most
@@ -113,6 +116,7 @@ def sizes_of(graph: Graph, inputs: Sequence[Any]) -> Sizes | None:
     """
     given = []
     for value in inputs:
+        # Keras computes shapes of its own specs alone, on each backend.
         dtype = keras.backend.standardize_dtype(value.dtype)
         given.append(keras.KerasTensor(tuple(value.shape), dtype))
     sizes = Sizes()

@@ -23,15 +23,27 @@ __all__ = [
 UnknownValueError = DataDependentOutputException
 
 
+# Elements of a tensor made of Python numbers whose values are known, as sizes are.
+_FEW = 64
+
+
 def fake_mode() -> Any:
     """Return a context in which operations make fake tensors, also of tensors with values.
 
     Its method ``from_tensor`` makes a fake one of another, a parameter of a parameter.
     """
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode = _FakeMode(allow_non_fake_inputs=True)
     # It would hold the storages that operations are given, such as set_.
     mode.cache_enabled = False
     return mode
+
+
+class _FakeMode(FakeTensorMode):
+    """PyTorch's own knows the values of single numbers alone."""
+
+    def may_turn_const(self, t: torch.Tensor) -> bool:
+        is_value = t.device.type != "meta" and not self.is_our_fake(t)
+        return is_value and t.numel() <= _FEW and t.layout is torch.strided
 
 
 def in_backward() -> bool:
