@@ -36,7 +36,7 @@ def build():
     keras.utils.set_random_seed(0)
     backbone = keras_hub.models.GPT2Backbone(
         vocabulary_size=WORDS,
-        num_layers=4,
+        num_layers=6,
         num_heads=4,
         hidden_dim=128,
         intermediate_dim=512,
