@@ -19,36 +19,32 @@ Tensors: TypeAlias = tuple[Tensor, ...]
 States: TypeAlias = Tensors
 
 if not TYPE_CHECKING and current_backend() == JAX:
+    from .inference_mode import inference_alternative, is_inference, replay_alternative
     from .jax_scan import (
         Steps,
         delay_until,
         fused_matmul,
         has_cudnn,
-        inference_alternative,
-        is_inference,
         matmul_over_time,
         matmul_over_time_gradient,
         matrix_gradient,
         previous_states,
-        replay_alternative,
         scan,
         scan_in_place,
         sum_over_time,
     )
     from .jax_vjp import call_with_vjp
 elif not TYPE_CHECKING and current_backend() == TORCH:
+    from .inference_mode import inference_alternative, is_inference, replay_alternative
     from .torch_scan import (
         Steps,
         delay_until,
         fused_matmul,
         has_cudnn,
-        inference_alternative,
-        is_inference,
         matmul_over_time,
         matmul_over_time_gradient,
         matrix_gradient,
         previous_states,
-        replay_alternative,
         scan,
         scan_in_place,
         sum_over_time,

@@ -7,9 +7,7 @@ Loops carry whole arrays and write into them, as XLA does in place. The results 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -20,38 +18,10 @@ from ..backends import GPU, described_backend
 
 Arrays = Sequence[jax.Array]
 
-_inference: ContextVar[bool] = ContextVar("a recurrence runs for its results alone", default=False)
-
-
-@contextmanager
-def inference() -> Iterator[None]:
-    """Say that recurrences in this context are not differentiated."""
-    token = _inference.set(True)
-    try:
-        yield
-    finally:
-        _inference.reset(token)
-
 
 def has_cudnn() -> bool:
     """Whether Keras's layers run on cuDNN, as a program for the GPU of this machine does."""
     return described_backend() is None and jax.default_backend() == GPU
-
-
-def is_inference() -> bool:
-    """Whether no gradient will be asked for."""
-    return _inference.get()
-
-
-def inference_alternative(values: Arrays, _: Callable[[], Arrays]) -> Arrays:
-    """Return ``values``: what is faster without a gradient was chosen by ``is_inference``."""
-    return values
-
-
-def replay_alternative(values: Arrays, _: Callable[[], Arrays], *, given: Arrays) -> Arrays:
-    """Return ``values``: a section is replayed whole, so none of its outputs are ``given``."""
-    del given
-    return values
 
 
 def delay_until(array: jax.Array, made: jax.Array) -> jax.Array:

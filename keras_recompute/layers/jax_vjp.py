@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from .jax_scan import inference
+from .inference_mode import inference
 
 
 def call_with_vjp(

@@ -6,47 +6,17 @@ nothing is recorded for a gradient. Sequences are ``(batch, time, size)``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 Tensors = Sequence[torch.Tensor]
 
-_inference: ContextVar[bool] = ContextVar("a recurrence runs for its results alone", default=False)
-
-
-@contextmanager
-def inference() -> Iterator[None]:
-    """Say that recurrences in this context are not differentiated."""
-    token = _inference.set(True)
-    try:
-        yield
-    finally:
-        _inference.reset(token)
-
 
 def has_cudnn() -> bool:
     """Whether Keras's layers run on cuDNN, as they do where there is a GPU."""
     return torch.cuda.is_available()
-
-
-def is_inference() -> bool:
-    """Whether no gradient will be asked for."""
-    return _inference.get()
-
-
-def inference_alternative(values: Tensors, _: Callable[[], Tensors]) -> Tensors:
-    """Return ``values``: what is faster without a gradient was chosen by ``is_inference``."""
-    return values
-
-
-def replay_alternative(values: Tensors, _: Callable[[], Tensors], *, given: Tensors) -> Tensors:
-    """Return ``values``: a section is replayed whole, so none of its outputs are ``given``."""
-    del given
-    return values
 
 
 def delay_until(tensor: torch.Tensor, _: torch.Tensor) -> torch.Tensor:

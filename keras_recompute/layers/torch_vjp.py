@@ -14,7 +14,7 @@ import keras
 import torch
 
 from ..seams.torch.saved_tensors import keeps_graph
-from .torch_scan import inference
+from .inference_mode import inference
 
 
 def call_with_vjp(
