@@ -25,7 +25,9 @@ import keras
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT)]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
+
+from readme_table import replace_table  # noqa: E402
 
 import keras_recompute as kr  # noqa: E402
 
@@ -187,14 +189,19 @@ def saves(way: str) -> str:
     return WORKS if peak_bytes(*WAYS[way]) < 0.75 * plain else NOTHING
 
 
+def nine_layers() -> Any:
+    """Return a functional model of nine layers and a head."""
+    inputs = x = keras.Input((64,))
+    for _ in range(9):
+        x = L.Dense(64, "gelu")(x)
+    return keras.Model(inputs, L.Dense(1)(x))
+
+
 def finished_model(way: str) -> str:
     """Recompute sections of a functional model that exists, which is only kr.checkpointed's."""
     if way != "keras_recompute":
         return ABSENT
-    inputs = x = keras.Input((64,))
-    for _ in range(9):
-        x = L.Dense(64, "gelu")(x)
-    model = keras.Model(inputs, L.Dense(1)(x))
+    model = nine_layers()
     data = np.zeros((2048, 64), "float32"), np.zeros((2048, 1), "float32")
     needed = []
     for each in (model, kr.checkpointed(model, every=3)):
@@ -206,11 +213,7 @@ def finished_model(way: str) -> str:
 def budget(way: str) -> str:
     if way != "keras_recompute":
         return ABSENT
-    inputs = x = keras.Input((64,))
-    for _ in range(9):
-        x = L.Dense(64, "gelu")(x)
-    model = keras.Model(inputs, L.Dense(1)(x))
-    plan = kr.plan(model, memory_budget="6MiB", batch_size=2048)[1]
+    plan = kr.plan(nine_layers(), memory_budget="6MiB", batch_size=2048)[1]
     return WORKS if plan.checkpoints and plan.compiled_peak_bytes <= 6 * 2**20 else WRONG
 
 
@@ -302,12 +305,8 @@ def table(results: dict[str, Any], backend: str) -> str:
 
 def write_page(results: dict[str, Any]) -> None:
     """Put the tables into the page, between its comments."""
-    text = PAGE.read_text()
     for backend in TITLES:
-        begin, end = f"<!-- table:features-{backend} -->\n", f"<!-- /table:{backend} -->"
-        before, _, rest = text.partition(begin)
-        text = f"{before}{begin}{table(results, backend)}\n{end}{rest.partition(end)[2]}"
-    PAGE.write_text(text)
+        replace_table(PAGE, f"features-{backend}", table(results, backend))
 
 
 def main() -> int:

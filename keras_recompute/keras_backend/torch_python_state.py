@@ -18,7 +18,8 @@ import numpy as np
 import torch
 
 # Python's and NumPy's functions are methods of one generator each.
-_GLOBAL_GENERATORS = (random.random.__self__, np.random.random.__self__)  # type: ignore[attr-defined]
+_FUNCTIONS: tuple[Any, ...] = (random.random, np.random.random)
+_GLOBAL_GENERATORS = tuple(function.__self__ for function in _FUNCTIONS)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _SMALL_BYTES = 2**18
 _MOST_VALUES = 1000  # that are looked at in one call

@@ -64,7 +64,7 @@ def _without_tensors(
     leaves = keras.tree.flatten(captured)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     rest = keras.tree.map_structure(lambda leaf: _HERE if torch.is_tensor(leaf) else leaf, captured)
-    # A new function, since the cells of the first are shared with its siblings.
+    # A new function: other functions may share the cells of the first one.
     code, names = function.__code__, function.__globals__
 
     def rebuild(tensors: Sequence[torch.Tensor]) -> Any:

@@ -116,7 +116,7 @@ def sizes_of(graph: Graph, inputs: Sequence[Any]) -> Sizes | None:
     """
     given = []
     for value in inputs:
-        # Keras computes shapes of its own specs alone, on each backend.
+        # Keras computes shapes from its own type of spec only.
         dtype = keras.backend.standardize_dtype(value.dtype)
         given.append(keras.KerasTensor(tuple(value.shape), dtype))
     sizes = Sizes()
