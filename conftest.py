@@ -106,6 +106,8 @@ def mark_exhaustive_cases(items):
 @pytest.hookimpl(tryfirst=True)  # before the marks select
 def pytest_collection_modifyitems(config, items):
     mark_exhaustive_cases(items)
+    # Dear tests first, so that no process waits for another one's at the end.
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
     there = config.getoption("--ipus")
     for item in items:
         marker = item.get_closest_marker("ipus")
