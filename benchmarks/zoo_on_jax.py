@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import keras
+import numpy as np
 from zoo_models import build
 from zoo_steps import PLANNED, Batch, batch_of, half_plan, leanest_plan, place, tried
 
@@ -30,15 +32,17 @@ def measure(name: str, devices: list[str]) -> dict[str, Any]:
     plain, inputs = build(name)
     batch = batch_of(plain, inputs)
     plain.compile("adam", "mse")
-    ways: dict[str, Callable[[], keras.Model]] = {
-        "plain": lambda: plain,
-        "remat": lambda: in_remat_scope(name),
-        "every": lambda: kr.checkpointed(plain, **place(plain, name)),
-        "leanest": lambda: leanest_plan(plain, name, batch),
+    remat = cache(partial(in_remat_scope, name))
+    every = kr.checkpointed(plain, **place(plain, name))
+    ways: dict[str, Callable[..., keras.Model]] = {
+        "plain": lambda *_: plain,
+        "remat": lambda *_: remat(),
+        "every": lambda *_: every,
+        "leanest": partial(leanest_plan, plain),
     }
     row = {}
     for way, make in ways.items():
-        row[way] = tried(lambda make=make: figures(make(), batch, devices))
+        row[way] = tried(partial(figures, make, batch, devices))
     if name in PLANNED:
         row["half"] = tried(lambda: half_plan(plain, batch))
     return row
@@ -50,24 +54,31 @@ def in_remat_scope(name: str) -> keras.Model:
         return build(name)[0]
 
 
-def figures(model: keras.Model, batch: Batch, devices: list[str]) -> dict[str, Any]:
-    """Return losses, temporaries and seconds of the steps that train ``model``."""
-    model.compile("adam", "mse")
-    losses, seconds, temporaries = trained(model, batch)
+def figures(make: Callable[..., keras.Model], batch: Batch, devices: list[str]) -> dict[str, Any]:
+    """Return losses, temporaries and seconds of the steps that train ``make(batch, device)``."""
+    losses, seconds, temporaries = trained(compiled(make(batch, None)), batch)
     sizes = {"cpu": temporaries}
     large = jax.tree.map(repeated, batch)
     for device in devices:
-        record = tried(lambda device=device: profile(model, *large, device=device))
-        if isinstance(record, dict):
-            sizes[device] = record["error"]
-        else:
-            sizes[device] = record.compiler_totals["stated_temp_bytes"]
+        sizes[device] = tried(partial(temporary_bytes, make, large, device))
     return {"losses": losses, "first": seconds, "temporaries": sizes}
 
 
-def repeated(part: Any) -> jax.ShapeDtypeStruct:
-    """Return type and shape of a part of the batch of devices."""
-    return jax.ShapeDtypeStruct((TIMES * part.shape[0], *part.shape[1:]), part.dtype)
+def temporary_bytes(make: Callable[..., keras.Model], batch: Batch, device: str) -> int:
+    """Return the temporaries of the step on a device, by its compiler."""
+    record = profile(compiled(make(batch, device)), *batch, device=device)
+    return record.compiler_totals["stated_temp_bytes"]
+
+
+def compiled(model: keras.Model) -> keras.Model:
+    """Return ``model``, compiled as all models of the zoo are."""
+    model.compile("adam", "mse")
+    return model
+
+
+def repeated(part: Any) -> Any:
+    """Return a part of the batch of devices, which takes no memory."""
+    return np.broadcast_to(part[:1], (TIMES * part.shape[0], *part.shape[1:]))
 
 
 def trained(model: keras.Model, batch: Batch) -> tuple[list[float], float, int]:

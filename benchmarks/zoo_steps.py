@@ -48,17 +48,9 @@ def place(model: keras.Model, name: str) -> dict[str, Any]:
     return {"every": 2 if name in HUB else round(len(model.layers) ** 0.5)}
 
 
-def leanest_plan(model: keras.Model, name: str, batch: Batch) -> keras.Model:
-    """Return the model of the plan that is predicted to take least memory.
-
-    Blocks inside one layer are planned by compiling alone.
-    """
-    prove = name in BLOCKS
-    try:
-        kr.plan(model, memory_budget=1, sample=batch, prove=prove)
-    except BudgetTooSmallError as refusal:
-        smallest = refusal.smallest_budget_bytes
-    return kr.plan(model, memory_budget=smallest, sample=batch, prove=prove)[0]
+def leanest_plan(model: keras.Model, batch: Batch, device: str | None) -> keras.Model:
+    """Return the model of the plan that was found to take least memory on ``device``, or here."""
+    return kr.plan(model, memory_budget="smallest", sample=batch, device=device)[0]
 
 
 def half_plan(model: keras.Model, batch: Batch) -> dict[str, Any]:
