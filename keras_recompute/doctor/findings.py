@@ -24,7 +24,7 @@ from ..models.plans.checkpointed import (
     is_no_graph,
 )
 from ..models.plans.memory_plan import plan
-from ..models.plans.plan_search import MemoryPlan
+from ..models.plans.plan_candidates import MemoryPlan
 from ..planning import BudgetTooSmallError
 
 _SMALLEST = "smallest"

@@ -12,7 +12,7 @@ from ..liveness import Device, Program
 from ..models.measures.backend_measures import trained_step
 from ..models.plans.checkpointed import functional_model
 from ..models.plans.memory_plan import plan
-from ..models.plans.plan_search import MemoryPlan
+from ..models.plans.plan_candidates import MemoryPlan
 from .largest import Largest, largest_that_fits
 from .several_devices import batch_parts
 

@@ -26,7 +26,8 @@ from ..classes.layer_remat import RematLayers, paths_of, with_recomputed_layers
 from ..measures.backend_measures import batch_spec, first_batch, trained_step
 from ..measures.step_peak import StepPeaks
 from .checkpointed import check_trainable
-from .plan_search import PLAIN, CompiledPeaks, Known, MemoryPlan, too_small
+from .plan_candidates import PLAIN, CompiledPeaks, Known, MemoryPlan
+from .plan_search import too_small
 
 _MOST_KINDS = 6  # each is compiled
 # A backward pass costs two forward passes; all that is replayed costs one more.

@@ -30,11 +30,8 @@ from ..measures.step_peak import StepPeaks
 from .checkpointed import check_trainable, functional_model, graph_of, is_no_graph
 from .layer_plan import plan_layers
 from .peak_prediction import predict
+from .plan_candidates import Candidates, CompiledPeaks, Known, MemoryPlan
 from .plan_search import (
-    Candidates,
-    CompiledPeaks,
-    Known,
-    MemoryPlan,
     cheapest_predicted,
     cheapest_verified,
     leanest_predicted,

@@ -238,16 +238,16 @@ def test_the_proof_is_what_counts_and_the_cheapest_proven_is_taken():
     def needed_bytes(candidate):
         count = len(candidate.plan.checkpoints)
         asked.append(count)
-        return 1000 - 100 * count
+        return 2000 - 100 * count
 
-    for budget, expected in ((1000, 0), (900, 1), (850, 2), (500, 6)):
+    for budget, expected in ((2000, 0), (1900, 1), (1850, 2), (1500, 6)):
         asked.clear()
         _, found = plan(model, memory_budget=budget, batch_size=BATCH, needed_bytes=needed_bytes)
         assert len(found.checkpoints) == expected
         assert len(asked) <= 1 + 5  # the plain model first
     with pytest.raises(BudgetTooSmallError) as refusal:
-        plan(model, memory_budget=100, batch_size=BATCH, needed_bytes=needed_bytes)
-    assert refusal.value.smallest_budget_bytes == 1000 - 100 * max(asked)
+        plan(model, memory_budget=700, batch_size=BATCH, needed_bytes=needed_bytes)
+    assert refusal.value.smallest_budget_bytes == 2000 - 100 * 12  # a checkpoint at every place
 
 
 @pytest.mark.long
