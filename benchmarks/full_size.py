@@ -242,6 +242,8 @@ def main() -> None:
         for name in ([options.only] if options.only else MODELS)
         for how in questions_of(name)
     ]
+    # The quick questions first, for all models.
+    asked.sort(key=lambda question: questions_of(question[0]).index(question[2]))
     for question in () if options.page else asked:
         key = ", ".join(question)
         if key in results and not options.only:

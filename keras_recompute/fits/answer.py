@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import keras
@@ -13,6 +14,7 @@ from ..models.measures.backend_measures import trained_step
 from ..models.plans.checkpointed import functional_model
 from ..models.plans.memory_plan import plan
 from ..models.plans.plan_candidates import MemoryPlan
+from ..planning import BudgetTooSmallError
 from .largest import Largest, largest_that_fits
 from .several_devices import batch_parts
 
@@ -78,15 +80,17 @@ class Question:
                 f"a batch of {size.batch} cannot be divided among {parts} devices: give a multiple"
             )
         self._options: dict[str, Any] = {"sample": sample_of(model, size), "device": device.name}
-        # The plain model and the leanest plan are compiled first.
-        self._leanest = plan(model, memory_budget="smallest", **self._options)
-        self._leanest_bytes = self._leanest[1].budget_bytes
+
+    @cached_property
+    def _leanest(self) -> tuple[keras.Model, MemoryPlan]:
+        return plan(self._model, memory_budget="smallest", **self._options)
 
     def answer(self) -> Answer:
         """Compile plans until the cheapest is known that fits, or that none does."""
-        candidate, found = self._leanest
-        if self._leanest_bytes <= self._budget_bytes:
+        try:
             candidate, found = plan(self._model, memory_budget=self._budget_bytes, **self._options)
+        except BudgetTooSmallError:
+            candidate, found = self._leanest
         plain, plain_bytes = self._compiled(self._model, self._size)
         planned, planned_bytes = plain, plain_bytes
         if found.checkpoints or found.layers:
@@ -101,7 +105,7 @@ class Question:
         """
         return largest_that_fits(
             lambda batch: self._needed_bytes(replace(self._size, batch=batch)),
-            known={self._size.batch: self._leanest_bytes},
+            known=self._known(self._size.batch),
             budget_bytes=self._budget_bytes,
             step=batch_parts(),
         )
@@ -112,10 +116,16 @@ class Question:
             return None
         return largest_that_fits(
             lambda length: self._needed_bytes(replace(self._size, length=length)),
-            known={self._size.length: self._leanest_bytes},
+            known=self._known(self._size.length),
             budget_bytes=self._budget_bytes,
             step=LENGTH_STEP,
         )
+
+    def _known(self, asked: int) -> dict[int, int]:
+        """Return what the size that was asked needs, and one of 0: weights and optimizer alone."""
+        program, bytes_needed = self._compiled(self._leanest[0], self._size)
+        always = {} if program is None else {0: program.always_live_bytes}
+        return {**always, asked: bytes_needed}
 
     def _needed_bytes(self, size: Size) -> int:
         return self._compiled(self._leanest[0], size)[1]

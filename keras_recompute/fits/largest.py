@@ -38,7 +38,8 @@ def largest_that_fits(
 
     Args:
         needed_bytes: Compiles a size.
-        known: Sizes with what they need, at least one; what is found is added.
+        known: Sizes with what they need, at least one above 0; what is found is added. What is
+            needed whatever the size is that of 0, and lets fewer be compiled.
         budget_bytes: The memory that there is.
         step: What sizes are multiples of, and where they begin.
         tries: How many sizes to compile at most.
@@ -55,12 +56,12 @@ def largest_that_fits(
             size = ((low or 0) + high) // (2 * step) * step
         known[size] = needed_bytes(size)
     low, high = _bounds(known, budget_bytes)
-    return Largest(low, known.get(low or 0, 0), high, known.get(high or 0, 0))
+    return Largest(low or None, known[low] if low else 0, high, known[high] if high else 0)
 
 
 def _bounds(known: dict[int, int], budget_bytes: int) -> tuple[int | None, int | None]:
     fitting = [size for size, needed in known.items() if needed <= budget_bytes]
-    others = known.keys() - fitting
+    others = known.keys() - {0, *fitting}
     return max(fitting, default=None), min(others, default=None)
 
 
