@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "cluster_tasks": set(),
     "seams": set(),  # the one door to private names of TensorFlow and Keras
     "keras_registration": set(),  # names the modules that it has imported, as the door does
-    "planning": {"errors"},
+    "planning": {"errors", "sizes"},
     "user_code": {"errors"},
     "engine": {
         "errors",
@@ -95,6 +95,7 @@ MAY_IMPORT = {
         "sizes",
         "command_line",
         "seams",
+        "planning",
         "keras_backend",
         "user_code",
         "models",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Callable, Sequence
 
 from ..errors import InvalidArgumentError
+from ..sizes import format_bytes
 from .chain import check_count
 
 
@@ -22,9 +23,9 @@ class BudgetTooSmallError(InvalidArgumentError):
 
     def __init__(self, what: str, *, budget_bytes: int, smallest_budget_bytes: int) -> None:
         super().__init__(
-            f"budget_bytes is {budget_bytes}, too small for {what}: the smallest that suffices is "
-            f"{smallest_budget_bytes} bytes. Give at least that, or make the batch or the model "
-            "smaller"
+            f"a budget of {format_bytes(budget_bytes)} is too small for {what}: the smallest that "
+            f"suffices is {format_bytes(smallest_budget_bytes)} ({smallest_budget_bytes} bytes). "
+            "Give at least that, or make the batch or the model smaller"
         )
         self.budget_bytes = budget_bytes
         self.smallest_budget_bytes = smallest_budget_bytes

@@ -49,7 +49,7 @@ def test_the_command_prints_the_messages_of_a_room_with_their_lines():
         check=True,
     )
     assert re.search(r"^planning: \d+ messages$", done.stdout, re.MULTILINE)
-    assert re.search(r"^planning/budget\.py:\d+ \w+: budget_bytes is ", done.stdout, re.MULTILINE)
+    assert re.search(r"^planning/budget\.py:\d+ \w+: a budget of ", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize("room", ROOMS)
