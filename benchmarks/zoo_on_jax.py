@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 from zoo_models import build
-from zoo_steps import PLANNED, Batch, batch_of, half_plan, leanest_plan, place, tried
+from zoo_steps import PLANNED, Batch, batch_of, half_plan, place, tried
 
 import keras_recompute as kr
 from keras_recompute.liveness import profile
@@ -32,17 +32,16 @@ def measure(name: str, devices: list[str]) -> dict[str, Any]:
     plain, inputs = build(name)
     batch = batch_of(plain, inputs)
     plain.compile("adam", "mse")
-    remat = cache(partial(in_remat_scope, name))
-    every = kr.checkpointed(plain, **place(plain, name))
-    ways: dict[str, Callable[..., keras.Model]] = {
-        "plain": lambda *_: plain,
-        "remat": lambda *_: remat(),
-        "every": lambda *_: every,
-        "leanest": partial(leanest_plan, plain),
+    ways: dict[str, Callable[[], keras.Model]] = {
+        "plain": lambda: plain,
+        "remat": lambda: in_remat_scope(name),
+        "every": lambda: kr.checkpointed(plain, **place(plain, name)),
     }
+    large = jax.tree.map(repeated, batch)
     row = {}
     for way, make in ways.items():
-        row[way] = tried(partial(figures, make, batch, devices))
+        row[way] = tried(lambda make=make: figures(make(), batch, large, devices))
+    row["leanest"] = tried(lambda: leanest_figures(plain, batch, large, row["plain"]))
     if name in PLANNED:
         row["half"] = tried(lambda: half_plan(plain, batch))
     return row
@@ -54,20 +53,39 @@ def in_remat_scope(name: str) -> keras.Model:
         return build(name)[0]
 
 
-def figures(make: Callable[..., keras.Model], batch: Batch, devices: list[str]) -> dict[str, Any]:
-    """Return losses, temporaries and seconds of the steps that train ``make(batch, device)``."""
-    losses, seconds, temporaries = trained(compiled(make(batch, None)), batch)
+def figures(model: keras.Model, batch: Batch, large: Batch, devices: list[str]) -> dict[str, Any]:
+    """Return losses, temporaries and seconds of the steps that train ``model``."""
+    losses, seconds, temporaries = trained(compiled(model), batch)
     sizes = {"cpu": temporaries}
-    large = jax.tree.map(repeated, batch)
     for device in devices:
-        sizes[device] = tried(partial(temporary_bytes, make, large, device))
+        sizes[device] = tried(partial(temporary_bytes, model, large, device))
     return {"losses": losses, "first": seconds, "temporaries": sizes}
 
 
-def temporary_bytes(make: Callable[..., keras.Model], batch: Batch, device: str) -> int:
+def temporary_bytes(model: keras.Model, batch: Batch, device: str) -> int:
     """Return the temporaries of the step on a device, by its compiler."""
-    record = profile(compiled(make(batch, device)), *batch, device=device)
+    record = profile(compiled(model), *batch, device=device)
     return record.compiler_totals["stated_temp_bytes"]
+
+
+def leanest_figures(
+    plain: keras.Model, batch: Batch, large: Batch, of_plain: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the same of the plans that take least memory here and on each device."""
+    found = figures(kr.plan(plain, memory_budget="smallest", sample=batch)[0], batch, large, [])
+    for device, plain_bytes in of_plain["temporaries"].items():
+        if device == "cpu" or not isinstance(plain_bytes, int):
+            continue
+
+        def needed_bytes(model: keras.Model, device: str = device, known: int = plain_bytes) -> int:
+            """Return the temporaries; of a model without checkpoints those of the plain one."""
+            is_plain = isinstance(model, kr.Model) and not model.plan.checkpoints
+            return known if is_plain else temporary_bytes(model, large, device)
+
+        options = {"sample": large, "needed_bytes": needed_bytes}
+        plan = kr.plan(plain, memory_budget="smallest", **options)[1]
+        found["temporaries"][device] = plan.compiled_peak_bytes
+    return found
 
 
 def compiled(model: keras.Model) -> keras.Model:

@@ -48,11 +48,6 @@ def place(model: keras.Model, name: str) -> dict[str, Any]:
     return {"every": 2 if name in HUB else round(len(model.layers) ** 0.5)}
 
 
-def leanest_plan(model: keras.Model, batch: Batch, device: str | None) -> keras.Model:
-    """Return the model of the plan that was found to take least memory on ``device``, or here."""
-    return kr.plan(model, memory_budget="smallest", sample=batch, device=device)[0]
-
-
 def half_plan(model: keras.Model, batch: Batch) -> dict[str, Any]:
     """Return what the plan for half of the plain peak takes, or the floor of its refusal.
 
