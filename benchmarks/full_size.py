@@ -113,11 +113,11 @@ def step_needs(model: Any, size: Any, device: str, blocks: str | None) -> dict[s
     from keras_recompute.fits.held_bytes import held_bytes
     from keras_recompute.liveness import profile
 
-    sample = sample_of(model, size)
+    optimizer, loss = model.optimizer, model.loss or "mse"
     if blocks is not None:
-        optimizer, loss = model.optimizer, model.loss
         model = kr.checkpointed(model, layers=blocks)
-        model.compile(type(optimizer).from_config(optimizer.get_config()), loss)
+    model.compile(type(optimizer).from_config(optimizer.get_config()), loss)
+    sample = sample_of(model, size)
     try:
         program = profile(model, *sample, device=device)
     except DoesNotFitError as error:
