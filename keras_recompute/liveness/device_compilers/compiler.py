@@ -39,6 +39,8 @@ versions = {d.metadata["Name"]: d.version for d in m.distributions()}
 print(json.dumps({name: versions[name] for name in sys.argv[1:] if name in versions}))
 """
 # Out-of-memory messages of TPU compilers, for the whole program or for its temporaries alone.
+_NO_TILES = "Couldn't find output tile sizes"
+_PRODUCTS_BY_LIBRARY = {"xla_gpu_enable_triton_gemm": False}
 _SHORT = (
     re.compile(r"Used ([0-9.]+[KMGT]?) of ([0-9.]+[KMGT]?)"),
     re.compile(r"\(([0-9.]+[KMGT]?)\) exceeds available HBM \(([0-9.]+[KMGT]?)\)"),
@@ -83,7 +85,7 @@ def compile_for(
     found = cache.find_entry(key)
     if found is None:
         try:
-            found = _ask(python, request, module, device, timeout_seconds)
+            found = _ask_twice(python, request, module, device, timeout_seconds)
         except OSError as error:  # such as a full disk
             raise DeviceError(
                 f"the compiler for {device.title} could not be started: {error}"
@@ -154,6 +156,20 @@ def devices_of(module: bytes) -> int:
     """Return for how many devices a text of StableHLO is."""
     found = _PARTITIONS.search(module)
     return int(found[1]) if found else 1
+
+
+def _ask_twice(
+    python: str, request: dict[str, Any], module: bytes, device: Device, timeout_seconds: float
+) -> tuple[bytes, dict[str, Any]]:
+    try:
+        return _ask(python, request, module, device, timeout_seconds)
+    except DeviceError as refusal:
+        if _NO_TILES not in str(refusal):
+            raise
+    # XLA makes some products by kernels of its own, and without the device, on which it tries
+    # tiles, it finds none for some of them, as in a vision transformer.
+    xla = {**request["xla"], **_PRODUCTS_BY_LIBRARY}
+    return _ask(python, {**request, "xla": xla}, module, device, timeout_seconds)
 
 
 def _ask(

@@ -45,6 +45,10 @@ if how == "sleeps":
 if how == "grows":
     time.sleep(0.5)  # the limit is given to a process that runs
     bytearray(2**30)
+if how == "no tiles" and request["xla"].get("xla_gpu_enable_triton_gemm", True):
+    refusal = {{"error": "refused", "message": "INTERNAL: Couldn't find output tile sizes"}}
+    (folder / "answer.json").write_text(json.dumps(refusal))
+    sys.exit()
 if how == "dies":
     print("killed by hand", file=sys.stderr, flush=True)
     os.kill(os.getpid(), 9)
@@ -215,6 +219,14 @@ def test_what_the_compiler_refuses_is_said_in_its_words(monkeypatch):
         DeviceError, match="refused the program: JaxRuntimeError: UNIMPLEMENTED: no such call"
     ):
         compiled()
+
+
+def test_products_without_tiles_are_those_of_a_library(double, monkeypatch):
+    monkeypatch.setenv("DOUBLE", "no tiles")
+    assert compiled().stated == {"temp": 12848}
+    assert asked(double) == 2
+    assert compiled().stated == {"temp": 12848}
+    assert asked(double) == 2  # found in the cache
 
 
 @pytest.mark.usefixtures("double")
