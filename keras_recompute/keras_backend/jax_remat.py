@@ -24,6 +24,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import jaxpr_as_fun
 
 from ..backends import CPU, described_backend
+from ..seams.jax.flash_attention import checked_for_gradients
 from ..seams.jax.tracing import is_mapped_here
 from ..user_code import warn_user
 
@@ -113,7 +114,7 @@ def recomputed(function: Function, *, name: str, policy: Any = None) -> Function
     nothing is saved.
     """
     if not _drops_barriers():
-        return jax.checkpoint(function, policy=policy)
+        return jax.checkpoint(checked_for_gradients()(function), policy=policy)
 
     def run(*values: jax.Array) -> list[jax.Array]:
         # Python runs once, as under jax.checkpoint: what it changes is not changed again.

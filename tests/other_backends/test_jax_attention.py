@@ -172,6 +172,19 @@ def test_a_described_gpu_has_flash_attention_from_ampere_on(home, name, has_flas
     assert ("__cudnn$fmha" in traced.lowered.as_text()) == has_flash
 
 
+@pytest.mark.parametrize(("times", "has_flash"), [(128, True), (127, False)])
+def test_a_recomputed_layer_takes_flash_attention_where_that_has_a_gradient(times, has_flash):
+    inputs = keras.Input((times, 32))
+    layer = keras.layers.MultiHeadAttention(2, 64, dtype="mixed_bfloat16", name="attention")
+    plain = keras.Model(inputs, layer(inputs, inputs))
+    batch = numbers(1, times, 32)
+    for model in plain, kr.checkpointed(plain, layers="attention"):
+        model.compile("adam", "mse")
+        options = {"input_feed": None, "layers_of": None, "target": find_device("h100")}
+        traced = trace_function(model, (batch, batch), {}, **options)
+        assert ("__cudnn$fmha" in traced.lowered.as_text()) == has_flash
+
+
 def test_it_is_saved_and_loaded(tmp_path):
     inputs = keras.Input((TIME, FEATURES))
     model = keras.Model(inputs, kr.MultiHeadAttention(3, 4)(inputs, inputs))

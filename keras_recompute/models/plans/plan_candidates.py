@@ -1,4 +1,4 @@
-"""The plans that there are for a model, and the peaks of those that were compiled."""
+"""The plans that there are for a model, and the peaks that were found by compiling."""
 
 from __future__ import annotations
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import wraps
+from typing import Any
 
 from jax._src.cudnn import fused_attention_stablehlo as cudnn
 
@@ -34,3 +37,27 @@ def described_gpu(capability: tuple[int, int]) -> Iterator[None]:
         yield
     finally:
         cudnn.check_compute_capability, cudnn.check_cudnn_version = before
+
+
+@contextmanager
+def checked_for_gradients() -> Iterator[None]:
+    """Refuse attention in the context that has no gradient, where it is called.
+
+    Keras takes XLA's attention then. The gradient of cuDNN's for odd lengths is refused only when
+    it is asked for. In plain Keras that is inside the call as well, and under ``jax.checkpoint``
+    behind it.
+    """
+    check = cudnn.check_is_flash_attention
+    parameters = inspect.signature(check)
+
+    @wraps(check)  # Keras reads the signature
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        given = parameters.bind(*args, **kwargs)
+        given.arguments["is_training"] = True
+        return check(*given.args, **given.kwargs)
+
+    cudnn.check_is_flash_attention = checked
+    try:
+        yield
+    finally:
+        cudnn.check_is_flash_attention = check
