@@ -24,7 +24,7 @@ from .search import Hunt
 def a_gradient_a_little_too_large(monkeypatch):
     right = Partition.write_gradient
     monkeypatch.setattr(
-        Partition, "write_gradient", lambda part, values: [1.0001 * g for g in right(part, values)]
+        Partition, "write_gradient", lambda *given: [1.0001 * g for g in right(*given)]
     )
 
 
@@ -51,12 +51,11 @@ def variables_read_too_late(monkeypatch):
     """The backward pass reads variables itself, as a replay by Python would."""
     right = Partition.write_gradient
 
-    def wrong(part, values):
+    def wrong(part, values, *begun):
         trace = part.joint.trace
         first, count = len(trace.arguments), len(trace.variables)
-        return right(
-            part, [*values[:first], *(v.value() for v in trace.variables), *values[first + count :]]
-        )
+        read = [v.value() for v in trace.variables]
+        return right(part, [*values[:first], *read, *values[first + count :]], *begun)
 
     monkeypatch.setattr(Partition, "write_gradient", wrong)
 

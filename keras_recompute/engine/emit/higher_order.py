@@ -24,10 +24,11 @@ from ...errors import UnsupportedError
 from ..capture.joint_graph import join
 from ..capture.purity import Purity
 from ..capture.trace import Port
-from ..graph.dataflow import numbers_present, pick
+from ..graph.dataflow import numbers_present, pick, present
 from ..graph.graph_state import graph_state
 from ..partition.partition import Partition, partition
 from ..partition.program import program_between
+from ..partition.stages import Stage
 from ..policies import save_nothing
 
 
@@ -100,9 +101,8 @@ def _with_zeros_for_the_others(part: Partition, ports: Collection[int]) -> Parti
         part,
         joint=joint,
         backward=backward,
-        gradient=backward,
+        stages=(Stage(backward),),
         rows=program_between(joint.trace, part.rows.ports, rows) if rows and part.rows else None,
-        prologue=None,
         cheap=None,
         derivatives=[],
         for_outputs={},
@@ -116,11 +116,9 @@ def _copy_out(part: Partition) -> None:
 
     Differentiating a loop once more rewrites it in place.
     """
-    part.forward.definition()
-    part.gradient.definition()
-    for program in (part.prologue, part.rows):
-        if program:
-            program.definition()
+    stages = (stage.program for stage in part.stages)
+    for program in present((part.forward, part.rows, *stages)):
+        program.definition()
 
 
 def _known(part: Partition) -> tuple[Port, ...]:

@@ -211,35 +211,34 @@ def _write_backward(
 ) -> Tensors:
     """Write the backward program behind a fence; return the ``gradient_tensors``."""
     target, inputs = target_now(), [*values, *kept]
-    prologue = incoming
-    if part.prologue:
-        first = part.prologue
+    begun: Tensors = []
+    if prologue := part.prologue:
         with tf.name_scope(backward_scope(name)):
             # A branch reads arrays. Without one, XLA would fuse the section's last activation into
             # its gradient here, and keep the activation's input from the forward pass on.
-            prologue = fenced(
-                lambda given: first.write([*given, *incoming]),
+            begun = fenced(
+                lambda given: prologue.write([*given, *incoming]),
                 inputs,
                 after=incoming,
                 like=incoming,
                 target=target,
             )
 
-    def in_scope(inputs: Tensors) -> list[tf.Tensor]:
-        with tf.name_scope(backward_scope(name)):
-            return part.write_gradient([*inputs, *prologue])
+    def write(inputs: Tensors) -> list[tf.Tensor]:
+        return part.write_gradient([*inputs, *incoming], begun)
 
-    def with_awaited(inputs: Tensors) -> list[tf.Tensor]:
-        return part.gradient.write([*inputs, *prologue])
+    def write_in_scope(inputs: Tensors) -> list[tf.Tensor]:
+        with tf.name_scope(backward_scope(name)):
+            return write(inputs)[: len(like)]
 
     like = _like_gradients(part, values, rows)
-    after = [*prologue, *update_tokens()]
+    after = [*(begun or incoming), *update_tokens()]
     if part.cheap is None:
-        return fenced(in_scope, inputs, after=after, like=like, target=target)
+        return fenced(write_in_scope, inputs, after=after, like=like, target=target)
     # What is in place of the branch belongs to the section too.
     with tf.name_scope(backward_scope(name)):
         cheap = replace(part.cheap, is_updated=updates_follow())
-        found = fenced(with_awaited, inputs, after=after, like=like, cheap=cheap, target=target)
+        found = fenced(write, inputs, after=after, like=like, cheap=cheap, target=target)
         return found[: len(like)]
 
 

@@ -7,15 +7,18 @@ number that changes nothing. So a copy of a tensor is no longer equal to it in t
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from ...backends import GPU, TPU, backend_now
+from ...graph_traversal import reachable
+from ...seams.tensorflow.operations import redirect_readers
 from ...seams.tensorflow.vectorized_map import is_in_vectorized_body
 from ...seams.tensorflow.xla import xla_optimization_barrier
-from .dataflow import pick, put
+from .dataflow import operations_before, pick, present, put
 from .graph_constants import constant, memoized_op
 from .graph_state import graph_state
 from .op_sets import HANDS_ON
@@ -98,6 +101,39 @@ def opaque_copies(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
             results[number] = tf.where(is_never, zero, tensor)
         else:
             results[number] = memoized_op(opaque_negative_zero, is_never, tensor.dtype) + tensor
+    return results
+
+
+def write_with_late_copies(
+    write: Callable[[Tensors], list[tf.Tensor]],
+    values: Tensors,
+    *,
+    awaited: Sequence[int | None],
+    after: Tensors,
+) -> list[tf.Tensor]:
+    """Return ``write(copies)``, where ``copies`` are opaque copies of ``values``.
+
+    ``awaited`` has, for each copy, the number of the result that it waits for. If it is None, the
+    copy waits for ``after``. XLA's own scheduler on a CPU starts work as soon as it can, and would
+    make all copies of a section at once.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    waits = bool(present(awaited))
+    older = frozenset(graph.get_operations() if waits else ())
+    early = [value for value, number in zip(values, awaited) if number is None]
+    made = iter(opaque_copies(early, after))
+    copies = [next(made) if n is None else tf.identity(v) for v, n in zip(values, awaited)]
+    results = write(copies)
+
+    def newer_before(operation: tf.Operation) -> list[tf.Operation]:
+        return list(itertools.filterfalse(older.__contains__, operations_before(operation)))
+
+    for value, number, copy in zip(values, awaited, copies):
+        if number is not None:
+            # In a higher derivative the gradient may depend on the copy by way of another pass.
+            is_cyclic = copy.op in reachable([results[number].op], newer_before)
+            (late,) = opaque_copies([value], after=after if is_cyclic else [results[number]])
+            redirect_readers(late, instead_of=copy, readers=copy.consumers())
     return results
 
 

@@ -18,10 +18,8 @@ POINTS = {
     "joined": "the operations that differentiation added to a trace, the gradients that come in, "
     "the wanted gradients, target: orders the operations in place",
     "policy": "residuals, references to available tensors: the policy where none is given",
-    "backward": "a program, its joint graph: the program, or one in two stages "
-    "(``TwoStageProgram``)",
-    "prologue": "a program, its joint graph: what runs before the fence, with the rest "
-    "(``EarlyStage``), or None",
+    "backward": "a program, its joint graph: the stages in its place",
+    "prologue": "the same, where there is a fence; the first stage may stand before that",
     "operation": "an operation of a program: a function of its inputs that replaces it, or None",
     "copied": "an operation of a program, its copy: completes the copy",
     "fence": "the arguments of ``target_ops.fenced``: the results, computed late",

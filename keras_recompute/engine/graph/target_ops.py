@@ -34,7 +34,7 @@ class CheapReplay:
     read: tuple[int, ...]
     handed_on: tuple[int, ...]
     finished: tuple[int, ...]
-    awaited: tuple[int | None, ...]
+    awaited: tuple[int | None, ...] = ()
     is_updated: bool = False
 
 

@@ -6,7 +6,6 @@ the passes of the target.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 from collections.abc import Mapping, Sequence
@@ -18,17 +17,16 @@ import tensorflow as tf
 from ..capture.joint_graph import JointGraph
 from ..capture.trace import Port
 from ..graph.annotations import alias_source, aliases, is_alternative, is_identity
-from ..graph.dataflow import kinds, port_refs, tensor_refs
+from ..graph.dataflow import kinds, pick, port_refs, tensor_refs
 from ..graph.op_sets import CHEAP, ELEMENTWISE, LOOPS, is_compared
 from ..graph.sparse_gradients import Gradient
 from ..graph.target_ops import CheapReplay
 from ..policies import Decision, Policy, save_everything
-from .first_gradients import first_gradients, with_outputs
 from .program import GraphProgram, program_between
 from .program_slice import given_refs, operations_between
 from .renames import Renames
 from .residual_choice import read_by_equality, residuals, saved_values
-from .two_stage_program import Written, split_last_stage
+from .stages import Barrier, Stage, with_awaited, write_stages
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +40,9 @@ class Partition:
     gradients; it is None where there are none. ``offloaded`` are the numbers of the saved values
     that wait on the host.
 
-    ``gradient`` is the backward program as it is written for the target, with the same inputs and
-    results. If there is a ``prologue``, it takes the results of that in place of the output
-    gradients. ``cheap`` is set if the target's own policy decided and only arithmetic is repeated
-    (see ``target_ops.fenced``). Then the gradients that copies wait for follow the results.
+    ``stages`` are the backward program as it is written for the target. The gradients that copies
+    wait for follow its results. ``cheap`` is set if the target's own policy decided and only
+    arithmetic is repeated (see ``target_ops.fenced``).
     """
 
     joint: JointGraph
@@ -54,9 +51,8 @@ class Partition:
     saved: tuple[tf.Tensor, ...]
     offloaded: frozenset[int]
     kept_by_caller: tuple[int, ...]
-    gradient: Written
+    stages: tuple[Stage, ...]
     rows: GraphProgram | None = None
-    prologue: GraphProgram | None = None
     cheap: CheapReplay | None = None
     # Made on first use: the derivative and the parts for some outputs (see ``higher_order``), and
     # what runs it eagerly.
@@ -68,7 +64,7 @@ class Partition:
     def backpropagate(self, values: Sequence[tf.Tensor]) -> list[Gradient | None]:
         """Write the backward program, fed by ``values``; return one gradient or None per port."""
         rows = self.write_rows(values)
-        return self.joint.assemble(self.write_gradient(self.write_prologue(values)), rows, values)
+        return self.joint.assemble(self.write_gradient(values), rows, values)
 
     def write_rows(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the rows of the sparse gradients.
@@ -77,20 +73,24 @@ class Partition:
         """
         return self.rows.write(values[: len(self.rows.ports)]) if self.rows else []
 
-    def write_prologue(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Write the unfenced prologue of the backward program.
+    @property
+    def prologue(self) -> GraphProgram | None:
+        """The stage in front of the fence, if there is one."""
+        first = self.stages[0]
+        return first.program if first.barrier is Barrier.SECTION_FENCE else None
 
-        Returns ``values`` with its results in place of the output gradients.
+    def write_gradient(
+        self, values: Sequence[tf.Tensor], begun: Sequence[tf.Tensor] = ()
+    ) -> list[tf.Tensor]:
+        """Write the backward program, fed by ``values``; return the results of its last stage.
+
+        ``begun`` are the results of the ``prologue`` if that is written.
         """
-        made = self.prologue.write(values) if self.prologue else []
-        return [*values[: len(values) - len(made)], *made]
-
-    def write_gradient(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Write what is left of the backward program, fed by what ``write_prologue`` returned.
-
-        Returns the gradient of each port that has one.
-        """
-        return self.gradient.write(values)[: len(self.joint.produced)]
+        ports, stages = self.backward.ports, self.stages
+        if begun:
+            ports, stages = (*ports, *zip(stages[0].program.outputs)), stages[1:]
+        like = pick(values, self.joint.produced)
+        return write_stages(stages, ports, [*values, *begun], like=like)
 
     def rebound_to(
         self,
@@ -120,9 +120,8 @@ class Partition:
             ),
             forward=standing(self.forward),
             backward=standing(self.backward),
-            gradient=standing(self.gradient),
+            stages=tuple(map(standing, self.stages)),
             rows=self.rows and standing(self.rows),
-            prologue=self.prologue and standing(self.prologue),
             derivatives=[],
             for_outputs={},
             eager={},
@@ -193,24 +192,28 @@ def partition(
         if decision is Decision.OFFLOAD:
             offloaded.add(number)
     found = Partition(
-        joint, forward, backward, saved, frozenset(offloaded), kept_by_caller, backward
+        joint,
+        forward,
+        backward,
+        saved,
+        frozenset(offloaded),
+        kept_by_caller,
+        (Stage(backward),),
+        rows=program_between(trace, forward_ports, rows, replays=replays) if rows else None,
     )
-    if rows:
-        found = replace(found, rows=program_between(trace, forward_ports, rows, replays=replays))
-
     cheap = _cheap(found) if is_targets_own else None
-    whole = backward
-    if cheap and trace.target.starts_early:
-        first = len(forward_ports)
-        awaited = first_gradients(backward, cheap.read, range(first, first + len(incoming)))
-        whole, numbers = with_outputs(backward, awaited)
-        cheap = replace(cheap, awaited=numbers)
-    # There is no branch around a cheap replay, so nothing needs to run before it.
-    prologue = None if cheap else trace.target.first("prologue", backward, joint)
-    gradient: Written = prologue.rest if prologue else whole
-    for split in trace.target.at("backward"):
-        gradient = split_last_stage(gradient, functools.partial(split, joint=joint))
-    return replace(found, gradient=gradient, prologue=prologue and prologue.first, cheap=cheap)
+    splits = trace.target.at("backward")
+    if cheap:
+        behind = range(len(forward_ports), len(backward.ports))
+        backward, awaited = with_awaited(backward, cheap.read, behind)
+        cheap = replace(cheap, awaited=awaited)
+    else:
+        # There is no branch around a cheap replay, so nothing needs to run before it.
+        splits = [*trace.target.at("prologue"), *splits]
+    stages: tuple[Stage, ...] = (Stage(backward),)
+    for split in splits:
+        stages = (*stages[:-1], *split(stages[-1].program, joint))
+    return replace(found, stages=stages, cheap=cheap)
 
 
 def _forward_program(joint: JointGraph, saved: Sequence[tf.Tensor]) -> GraphProgram:
@@ -261,8 +264,7 @@ def _cheap(part: Partition) -> CheapReplay | None:
             handed_on.append(number)
         elif port not in part.joint.gradient_unused:
             finished.append(number)
-    nothing = (None,) * len(read)
-    return CheapReplay(read, tuple(handed_on), tuple(finished), awaited=nothing)
+    return CheapReplay(read, tuple(handed_on), tuple(finished))
 
 
 def _is_made_anyway(

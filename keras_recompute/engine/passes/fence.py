@@ -20,17 +20,14 @@ What it gains: benchmarks/notes/passes.md.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from ...backends import CPU, TPU, backend_now
-from ...graph_traversal import reachable
-from ...seams.tensorflow.operations import redirect_readers
 from ...seams.tensorflow.xla import xla_optimization_barrier
-from ..graph.dataflow import operations_before, pick, present, put
+from ..graph.dataflow import pick, put
 from ..graph.graph_constants import memoized_op
 from ..graph.op_sets import CONVOLUTIONS
 from ..graph.opaque_values import (
@@ -41,6 +38,7 @@ from ..graph.opaque_values import (
     opaque_negative_zero,
     pass_barrier,
     with_elements,
+    write_with_late_copies,
 )
 from ..graph.target import Target
 from ..graph.target_ops import CheapReplay, Like, zeros_like
@@ -110,39 +108,6 @@ def _without_branch(
         # could be updated before the section has read it for the last time.
         put(late, cheap.finished, opaque_copies(finished, handed_on))
     return late
-
-
-def write_with_late_copies(
-    write: Callable[[Tensors], list[tf.Tensor]],
-    values: Tensors,
-    *,
-    awaited: Sequence[int | None],
-    after: Tensors,
-) -> list[tf.Tensor]:
-    """Return ``write(copies)``, where ``copies`` are opaque copies of ``values``.
-
-    ``awaited`` has, for each copy, the number of the result that it waits for. If it is None, the
-    copy waits for ``after``. XLA's own scheduler on a CPU starts work as soon as it can, and would
-    make all copies of a section at once.
-    """
-    graph = tf.compat.v1.get_default_graph()
-    waits = bool(present(awaited))
-    older = frozenset(graph.get_operations() if waits else ())
-    early = [value for value, number in zip(values, awaited) if number is None]
-    made = iter(opaque_copies(early, after))
-    copies = [next(made) if n is None else tf.identity(v) for v, n in zip(values, awaited)]
-    results = write(copies)
-
-    def newer_before(operation: tf.Operation) -> list[tf.Operation]:
-        return list(itertools.filterfalse(older.__contains__, operations_before(operation)))
-
-    for value, number, copy in zip(values, awaited, copies):
-        if number is not None:
-            # In a higher derivative the gradient may depend on the copy by way of another pass.
-            is_cyclic = copy.op in reachable([results[number].op], newer_before)
-            (late,) = opaque_copies([value], after=after if is_cyclic else [results[number]])
-            redirect_readers(late, instead_of=copy, readers=copy.consumers())
-    return results
 
 
 def _made_by_no_kernel(like: Like, target: Target) -> tf.Tensor:

@@ -12,6 +12,8 @@ What it gains: benchmarks/notes/residuals.md.
 
 from __future__ import annotations
 
+import functools
+
 import tensorflow as tf
 
 from ..capture.joint_graph import JointGraph
@@ -20,16 +22,17 @@ from ..graph.dataflow import port_refs, tensor_refs
 from ..graph.op_sets import SLOPES
 from ..partition.program import GraphProgram, program_between
 from ..partition.program_slice import inputs_of
-from ..partition.two_stage_program import EarlyStage
+from ..partition.stages import Barrier, Stage
 
 
-def hoist_activation_grad(backward: GraphProgram, joint: JointGraph) -> EarlyStage | None:
-    """Return ``backward`` as a prologue that makes other incoming gradients, and the rest.
+def hoist_activation_grad(backward: GraphProgram, joint: JointGraph) -> tuple[Stage, ...]:
+    """Return ``backward`` as a prologue that makes another incoming gradient, and the rest.
 
-    None if there is nothing to hoist.
+    It stays as it is if there is nothing to hoist.
     """
+    unchanged = (Stage(backward),)
     if len(joint.incoming) != 1:
-        return None
+        return unchanged
     *ports, (gradient,) = backward.ports
     available = port_refs(ports)
     outputs = tensor_refs(backward.outputs)
@@ -50,11 +53,11 @@ def hoist_activation_grad(backward: GraphProgram, joint: JointGraph) -> EarlySta
         reached = operation.outputs[0]
         end = end if is_identity(operation) else reached
     if end is gradient:
-        return None
-    return EarlyStage(
-        program_between(joint.trace, backward.ports, [end], replays=backward.replays),
-        program_between(joint.trace, (*ports, (end,)), backward.outputs, replays=backward.replays),
-    )
+        return unchanged
+    between = functools.partial(program_between, joint.trace, replays=backward.replays)
+    prologue = between(backward.ports, [end])
+    rest = between((*ports, (end,)), backward.outputs)
+    return Stage(prologue, Barrier.SECTION_FENCE), Stage(rest)
 
 
 def _is_like(made: list[tf.Tensor], gradient: tf.Tensor) -> bool:

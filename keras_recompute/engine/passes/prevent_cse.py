@@ -10,59 +10,39 @@ What it gains: benchmarks/notes/residuals.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from dataclasses import dataclass
+import functools
+from collections.abc import Set
 from typing import Any
 
 import tensorflow as tf
 
 from ...graph_traversal import reachable
-from ...seams.tensorflow.xla import xla_optimization_barrier
 from ..capture.joint_graph import JointGraph
 from ..graph.annotations import alias_chain, is_identity
-from ..graph.dataflow import kinds, pick, port_refs, tensor_refs
+from ..graph.dataflow import kinds, port_refs, tensor_refs
 from ..graph.op_sets import CHEAP, ELEMENTWISE, PRODUCTS, SHAPES
 from ..partition.program import GraphProgram, program_between
 from ..partition.program_slice import inputs_of, operations_between
-from ..partition.two_stage_program import TwoStageProgram
+from ..partition.stages import Barrier, Stage
 
 _NO_ARITHMETIC = PRODUCTS.union(SHAPES)
 
 
-@dataclass(frozen=True, eq=False)
-class DuplicatedOperands(TwoStageProgram):
-    """A program whose ``first`` stage makes operands, from copies that XLA cannot merge."""
-
-    def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Do what ``GraphProgram.write`` does for the whole program."""
-        copies: list[tf.Tensor] = []
-        for value in pick(values, self.read):
-            # One barrier each: what passes one barrier waits for all that does.
-            copies += xla_optimization_barrier([value])
-        return self.rest.write([*values, *self.first.write(copies)])
-
-
-def duplicate_matmul_operands(
-    program: GraphProgram, joint: JointGraph
-) -> GraphProgram | DuplicatedOperands:
+def duplicate_matmul_operands(program: GraphProgram, joint: JointGraph) -> tuple[Stage, ...]:
     """Return ``program``, with operands of products made separately if that spares an array."""
     chains = _ElementwiseReads(program, joint.backward)
     operands = list(filter(chains.shares_a_function, chains.operands()))
     if not operands:
-        return program
+        return (Stage(program),)
     operations = operations_between(
         operands, program.ports, program.handles, replays=program.replays
     )
     read = port_refs(inputs_of(op, program.replays) for op in operations)
-    numbers, read_ports = [], []
-    for number, port in enumerate(program.ports):
-        if not read.isdisjoint(tensor_refs(port)):
-            numbers.append(number)
-            read_ports.append(port)
-    made = program_between(program, read_ports, operands, replays=program.replays)
-    ports = [*program.ports, *zip(operands)]
-    rest = program_between(program, ports, program.outputs, replays=program.replays)
-    return DuplicatedOperands(made, rest, tuple(numbers))
+    read_ports = [port for port in program.ports if not read.isdisjoint(tensor_refs(port))]
+    between = functools.partial(program_between, program, replays=program.replays)
+    made = between(read_ports, operands)
+    rest = between((*program.ports, *zip(operands)), program.outputs)
+    return Stage(made, Barrier.COPIED_INPUTS), Stage(rest)
 
 
 class _ElementwiseReads:
