@@ -1,8 +1,8 @@
 """Figures of memory over program steps, of one program or of several on one scale.
 
 They are drawn onto an Agg canvas, without a window or matplotlib's global state. The colours are
-Okabe and Ito's, which colour-blind readers can tell apart and which differ in lightness. The same
-program gives the same bytes with the same matplotlib.
+those of Okabe and Ito, which colour-blind readers can tell apart, lighter or darker so that they
+stay apart in grey. The same program gives the same bytes with the same matplotlib.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .rows import phase_spans, printable, section_spans
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = {FORWARD: "#56B4E9", RECOMPUTE: "#E69F00", BACKWARD: "#CC79A7", UPDATE: "#009E73"}
+COLOURS = {FORWARD: "#A6D9F7", RECOMPUTE: "#E69F00", BACKWARD: "#B8568F", UPDATE: "#00694C"}
 _FLOOR, _LINE, _GRID, _MUTED = "#8C8C8C", "#222222", "#E4E4E4", "#555555"
 # Above this multiple of the peak, a capacity drawn to scale would flatten the curve. It is then
 # written as text.

@@ -5,14 +5,17 @@ written in them.
 from __future__ import annotations
 
 import dataclasses
+import re
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from keras_recompute.errors import InvalidArgumentError, ReportError
 from keras_recompute.report import comparison_figure, liveness_figure
+from keras_recompute.report import figures as drawing
 
 MIB = 2**20
 
@@ -45,6 +48,20 @@ def texts(figures) -> set[str]:
     from matplotlib.text import Text
 
     return {text.get_text() for figure in figures for text in figure.findobj(Text)}
+
+
+def test_phases_stay_apart_in_grey_and_are_the_page_s():
+    page = (Path(drawing.__file__).parent / "page" / "chart.js").read_text()
+    (line,) = [line for line in page.splitlines() if line.startswith("const PHASE_COLOURS")]
+    assert dict(re.findall(r'(\w+): "(#\w+)"', line)) == {
+        phase: colour.lower() for phase, colour in drawing.COLOURS.items()
+    }
+    greys = []
+    for colour in drawing.COLOURS.values():
+        red, green, blue = bytes.fromhex(colour[1:])
+        greys.append(0.299 * red + 0.587 * green + 0.114 * blue)  # of 255; ITU-R BT.601
+    # From forward to update they get darker.
+    assert min(a - b for a, b in zip(greys, greys[1:])) > 30
 
 
 def test_a_picture_says_what_matters(program, tmp_path, figures):
