@@ -19,7 +19,7 @@ python3 custom_training_step.py
 
 ## The network
 
-It gets noisy images and how noisy each is, and returns the noise. This one has sixteen blocks that
+It gets noisy images and how noisy each is, and returns the noise. This one has twelve blocks that
 keep the size of the image.
 """
 
@@ -30,7 +30,7 @@ from keras import layers, ops
 import keras_recompute as kr
 
 
-def build_network(width=16, blocks=16):
+def build_network(width=16, blocks=12):
     images, level = keras.Input((32, 32, 3)), keras.Input((1, 1, 1))
     channels = layers.Dense(width)(level)  # the same for all pixels
     x = layers.Conv2D(width, 3, padding="same")(images)
@@ -139,11 +139,12 @@ def build(change):
     model = Diffusion(change(network), slow)
     model.compile("adam")
     model(images[:1])  # makes the weights of a class with a call of its own
+    model.optimizer.build(network.trainable_weights)
     return model
 
 
 plain = build(lambda network: network)
-model = build(lambda network: kr.checkpointed(network, every=8))
+model = build(lambda network: kr.checkpointed(network, every=6))
 
 """
 ## What it saves

@@ -23,7 +23,7 @@ from keras_recompute.liveness.allocator import forget_free_memory
 from keras_recompute.models.execution.replicated_training import ReplicatedTraining
 
 L = keras.layers
-WIDTH, LAYERS, EVERY = 512, 16, 4
+WIDTH, LAYERS, EVERY = 512, 8, 2
 OPTIMIZERS = {
     "sgd": lambda: keras.optimizers.SGD(0.1),
     "adam": lambda: keras.optimizers.Adam(0.01, clipnorm=0.1),
@@ -64,18 +64,18 @@ def chain() -> keras.Model:
 def weights_after(
     optimizer: Callable[[], keras.Optimizer], strategy: tf.distribute.Strategy, **compiled: bool
 ) -> np.ndarray:
-    """Return all weights and the optimizer's variables after four batches.
+    """Return all weights and the optimizer's variables after three batches.
 
-    They have four samples, two, one, for which a replica has none, and four.
+    They have four samples, one, for which a replica has none, and four.
     """
     with strategy.scope():
         plain = branched()
         model = kr.checkpointed(CustomStep(plain.inputs, plain.outputs), every=2)
         model.compile(optimizer(), ["mse", None], jit_compile=False, **compiled)
     random = np.random.default_rng(0)
-    ids, targets = random.integers(0, 7, (7, 6)), random.normal(size=(7, 6, 2))
-    sizes = [slice(0, 4), slice(4, 6), slice(6, 7)]
-    for batch in [*sizes, sizes[0]]:
+    ids, targets = random.integers(0, 7, (5, 6)), random.normal(size=(5, 6, 2))
+    four, one = slice(0, 4), slice(4, 5)
+    for batch in (four, one, four):
         data = tf.data.Dataset.from_tensors((ids[batch], (targets[batch], targets[batch])))
         model.fit(data, verbose=0)
     variables = [*model.weights, *model.optimizer.variables]
