@@ -1,4 +1,4 @@
-"""Gradient checkpointing for Keras models, and Graphcore's Keras API on top of TensorFlow.
+"""Gradient checkpointing for Keras models on TensorFlow, JAX and PyTorch.
 
 Names are loaded on first use. Importing this package, its planner or its liveness reader does not
 load TensorFlow or JAX.
@@ -12,7 +12,7 @@ from .keras_backend import FEATURES as _FEATURES
 from .keras_backend import require as _require
 from .keras_registration import register_with_keras as _register_with_keras
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _load, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
 

@@ -79,3 +79,29 @@ def test_a_public_name_can_be_the_first_to_be_used(name):
 def test_importing_loads_little(module, unloaded):
     code = f"import sys, {module}; found = {unloaded} & set(sys.modules); assert not found, found"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# What 0.2.0 had beside the names above.
+OF_0_2_0 = {
+    "compat": "checkpointable gradient_checkpoint_scope recompute_grad",
+    "distribute": "join launch",
+    "errors": """ClusterError DeviceError DoesNotFitError InvalidArgumentError InvalidPlanError
+        InvalidProgramError RecomputeError RecomputeWarning ReportError TargetError
+        UnsupportedError""",
+    "ipu": "has_sdk install uninstall",
+    "liveness": """Buffer CompiledProgram Device IpuTarget MeasuredMemory Parameter Profile Program
+        Step Timeline capture_fit compile_program device_memory devices forget_free_memory
+        is_profile_pop process_memory profile read_hlo_proto read_popvision read_profile_pop
+        reconcile write_profile_pop""",
+    "planning": "BudgetTooSmallError Chain predicted_peak_bytes section_lengths",
+    "report": """MemoryRow category_rows comparison_figure export_csv export_trace export_xprof
+        liveness_figure memory_rows phase_spans print_liveness print_memory section_spans
+        summary_rows write_page write_report""",
+}
+
+
+@pytest.mark.parametrize("room", OF_0_2_0)
+def test_a_name_that_was_public_stays(room):
+    module = getattr(keras_recompute, room)
+    missing = [name for name in OF_0_2_0[room].split() if not hasattr(module, name)]
+    assert missing == []
