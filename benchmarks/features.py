@@ -1,7 +1,8 @@
 """Try each way to recompute on the same small trainings, and say what came of it.
 
     python3 benchmarks/features.py                           on TensorFlow; writes its results
-    KERAS_BACKEND=jax python3 benchmarks/features.py         the same on JAX, or torch
+    KERAS_BACKEND=jax python3 benchmarks/features.py         the same on JAX, or on torch, after
+                                                             pip install --no-deps returnn
     python3 benchmarks/features.py --page                    the tables of docs/comparison.md
 
 A model of three blocks trains two steps, plain and with each block recomputed. Its weights and
@@ -18,6 +19,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +72,25 @@ def theirs() -> tuple[str, Wrap]:
     return "torch.utils.checkpoint", wrap
 
 
+def in_scope_of_returnn(block: Any) -> Any:
+    from returnn.torch.util.gradient_checkpoint import gradient_checkpoint_scope
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with gradient_checkpoint_scope():
+            return block(*args, **kwargs)
+
+    return call
+
+
 # Ways to recompute a block: by a wrapper, or by a scope in which it is made.
 WAYS: dict[str, tuple[Wrap, Callable[[], Any]]] = {
     "keras.remat": (keras.remat, nullcontext),
     "keras.RematScope": (lambda block: block, lambda: keras.RematScope(mode="full")),
     theirs()[0]: (theirs()[1], nullcontext),
-    "keras_recompute": (kr.checkpoint, nullcontext),
 }
+if BACKEND == "torch":
+    WAYS["RETURNN's scope"] = (in_scope_of_returnn, nullcontext)
+WAYS["keras_recompute"] = (kr.checkpoint, nullcontext)
 
 
 class Blocks(keras.Model):
@@ -327,8 +341,8 @@ def main() -> int:
 
 
 def versions() -> dict[str, str]:
-    module = __import__(BACKEND)
-    return {"keras": keras.__version__, BACKEND: module.__version__}
+    found = {"keras": keras.__version__, BACKEND: __import__(BACKEND).__version__}
+    return {**found, "returnn": version("returnn")} if BACKEND == "torch" else found
 
 
 if __name__ == "__main__":

@@ -23,6 +23,20 @@ def test_ours_works_wherever_it_is():
             assert cells["keras_recompute"] == {"found": "works"}, (backend, name)
 
 
+def outcomes(results, path):
+    """Return what came of a file of Graphcore's, of its cases one by one."""
+    rows = json.loads((features.ROOT / "benchmarks" / "results" / results).read_text())
+    return [row["outcome"] for row in rows if row["path"].endswith(path)]
+
+
+def test_of_graphcores_files_the_page_says_what_came_of_them():
+    assert "published example of it passes" in PAGE
+    assert "The one case of Graphcore's test of it does not" in PAGE
+    example = "recomputation_checkpoints/recompute_lstm.py"
+    assert outcomes("ipu_conformance.json", example) == ["pass"]
+    assert outcomes("ipu_addon_tests.json", "/recomputation_test.py") == ["fails"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "way"),
