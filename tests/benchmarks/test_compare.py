@@ -107,7 +107,7 @@ def test_peers_do_the_same_work_on_networks_of_keras():
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*save next to nothing")  # of its few and small images
 def test_without_jit_the_work_is_the_same_by_kernels_of_its_own():
-    name = "tiny-resnet50"
+    name = "tiny-residual"
     plain = two_steps("keras", name)
     for left_out in ((), ("normalization",)):
         with leaving_out(*left_out):
