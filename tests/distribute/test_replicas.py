@@ -138,8 +138,9 @@ def test_sections_wait_for_updates_on_all_replicas_without_jit():
     for each in trained:
         assert each["difference"] == 0.0, each
         assert each["difference_eager"] <= 2e-6, each
-    # Two kernels of a section, each with a copy on both devices.
-    waits = [0, 4, 8, 12]
+    # Nothing for the head, whose kernel is a vector, and two kernels for each section, each with a
+    # copy on both devices.
+    waits = [0, 0, 4, 8, 12]
     assert found["waits_for"] == {"0": waits, "1": waits}
     # One section of both replicas: two kernels of 1 MiB, their gradients, and the sums. All of the
     # network would be 8 on each, and as many sums.
