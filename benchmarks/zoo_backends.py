@@ -67,7 +67,8 @@ def processor() -> str:
     """Return the name of the processor, and how many of its cores there are for this process."""
     listed = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(": ")[2] for line in listed if line.startswith("model name")]
-    return f"{len(os.sched_getaffinity(0))} cores of {names[0]}"
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} core{'s' * (cores > 1)} of {names[0]}"
 
 
 def run_alone(name: str, devices: str) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def page(found: dict[str, dict[str, Any]]) -> str:
     parts = [HEAD, JAX.format(**jax), *jax_summary(of_jax), table(JAX_COLUMNS, jax_line, of_jax)]
     if halves:
         parts += [HALF, table(HALF_COLUMNS, half_line, halves)]
-    parts += [TORCH.format(**torch), *torch_summary(of_torch)]
+    parts += [TORCH.format(**torch), *torch_summary(of_torch), refusals(torch["rows"])]
     parts += [table(TORCH_COLUMNS, torch_line, of_torch)]
     return "\n".join(wrapped(line) for part in parts for line in paragraphs(part))
 
@@ -106,6 +106,12 @@ def wrapped(line: str) -> str:
 def working(rows: dict[str, Any]) -> dict[str, Any]:
     """Return the rows whose plain model was measured."""
     return {name: row for name, row in rows.items() if "error" not in row.get("plain", row)}
+
+
+def refusals(rows: dict[str, Any]) -> str:
+    """Return a sentence on each model that cannot be built on the backend."""
+    refused = {name: row["error"] for name, row in rows.items() if "error" in row}
+    return "".join(f"{name} is refused by Keras: “{said}”\n" for name, said in refused.items())
 
 
 def table(columns: str, line: Callable[[str, Any], str], rows: dict[str, Any]) -> str:
