@@ -137,7 +137,10 @@ def _adapt(model: keras.Model, rank: int) -> None:
     """Freeze ``model``, and give adapters of ``rank`` to KerasHub's choice of layers, or to all."""
     if hasattr(model, "enable_lora"):
         model.enable_lora(rank)
-        return
+        if model.trainable_variables:
+            return
+        # It chooses by name, and finds none in FLUX: nothing would be trained.
+        model.trainable = True
     layers = layers_in(model, include_self=False)
     adapted = [layer for layer in layers if hasattr(layer, "enable_lora")]
     if not adapted:

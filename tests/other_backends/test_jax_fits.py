@@ -36,6 +36,11 @@ def sums():
     mean = keras.layers.GlobalAveragePooling1D()
     return keras.Model([long, short], mean(long) + mean(short), name="sums")
 
+def adapts_nothing():
+    model = build()
+    model.enable_lora = lambda rank: [setattr(each, "trainable", False) for each in model.layers]
+    return model
+
 def number():
     return 3
 
@@ -113,6 +118,15 @@ def test_lengths_and_adapters(ask):
     code, _, error = ask("net.py:sequences --device local --batch 2")
     assert code == 2
     assert "give --length" in error
+
+
+def test_where_a_class_chooses_no_layer_all_are_adapted(ask):
+    line = f"net.py:adapts_nothing --device local --batch {BATCH} --lora 2 --no-search"
+    code, shown, _ = ask(line)
+    assert code == 0
+    # Adapters of 64 x 2 + 2 x 64 and a bias of 64 in each layer; two states for each number.
+    states = 2 * 4 * DEPTH * (2 * 2 * WIDTH + WIDTH)
+    assert parse_bytes(found_in(shown, "optimizer")) == pytest.approx(states, rel=0.01)
 
 
 def test_inputs_have_lengths_of_their_own(ask):
