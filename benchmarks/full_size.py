@@ -107,17 +107,22 @@ def answered(name: str, device: str, how: str) -> dict[str, Any]:
 
 def step_needs(model: Any, size: Any, device: str, blocks: str | None) -> dict[str, Any]:
     """Return what a run of the step needs, and what makes that; with a checkpoint per block."""
+    import keras
+
     import keras_recompute as kr
     from keras_recompute.errors import DoesNotFitError
     from keras_recompute.fits.answer import sample_of
     from keras_recompute.fits.held_bytes import held_bytes
     from keras_recompute.liveness import profile
 
-    optimizer, loss = model.optimizer, model.loss or "mse"
-    if blocks is not None:
-        model = kr.checkpointed(model, layers=blocks)
-    model.compile(type(optimizer).from_config(optimizer.get_config()), loss)
+    optimizer = model.optimizer.get_config()
+    if model.loss is None:
+        model.compile("adamw", "mse")
     sample = sample_of(model, size)
+    if blocks is not None:
+        loss = model.loss
+        model = kr.checkpointed(model, layers=blocks)
+        model.compile(keras.optimizers.AdamW.from_config(optimizer), loss)
     try:
         program = profile(model, *sample, device=device)
     except DoesNotFitError as error:
