@@ -10,7 +10,8 @@ from typing import Any
 
 import jax
 
-from ..seams.keras.training import build_for_fit
+from ..seams.keras.training import build_for_fit, watching_for_losses
+from ..user_code import warn_user
 from .abstract_models import as_abstract_as
 from .categories import INPUT, OTHER
 from .jax_shardings import divided_batch, shardings_of, share_bytes, variable_spec
@@ -43,13 +44,27 @@ def training_step(model: Any, data: tuple[Any, ...]) -> TrainingStep:
 
     It is the ``train_step`` that ``fit`` would run, the class's own if it has one. Missing
     variables are created as in ``fit``. Nothing is trained. Raises InvalidArgumentError for a model
-    that was not compiled, and for too little or too much data.
+    that was not compiled, and for too little or too much data. Its trace warns of a model without a
+    loss.
     """
     check_compiled(model, data)
     with as_abstract_as(model):
         build_for_fit(model, data)
     variables = variables_trained(model, built_optimizer(model))
-    return step_on(variables, data, partial(run_train_step, model))
+    return step_on(variables, data, partial(_run_and_warn, model))
+
+
+def _run_and_warn(model: Any, state: State, data: tuple[Any, ...]) -> Any:
+    """Return the state behind a step of ``model``; warn if there is no loss."""
+
+    def warn() -> None:
+        warn_user(
+            f"{model.name!r} has no loss, so its step trains nothing, and the compiler leaves out "
+            "most of it: give compile(...) one"
+        )
+
+    with watching_for_losses(model, warn):
+        return run_train_step(model, state, data)
 
 
 def step_on(variables: State, data: tuple[Any, ...], function: Callable[..., Any]) -> TrainingStep:

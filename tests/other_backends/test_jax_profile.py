@@ -11,7 +11,7 @@ import pytest
 from plain_oracle import every
 
 import keras_recompute as kr
-from keras_recompute.errors import InvalidArgumentError, UnsupportedError
+from keras_recompute.errors import InvalidArgumentError, RecomputeWarning, UnsupportedError
 
 L = keras.layers
 BATCH, WIDTH = 512, 64
@@ -42,6 +42,17 @@ def test_temporaries_are_those_that_jax_states(program):
     results = stated["stated_output_bytes"] - stated["stated_alias_bytes"]
     assert program.allocated_temporary_bytes == stated["stated_temp_bytes"] + results
     assert program.compiled_by == f"XLA of jax {jax.__version__}"
+
+
+def test_a_step_without_a_loss_is_warned_of():
+    x = np.zeros((4, WIDTH))
+    model = network()
+    model.compile("adam")
+    with pytest.warns(RecomputeWarning, match="'net' has no loss, so its step trains nothing"):
+        kr.liveness.profile(model, x)
+    model = keras.Sequential([*network().layers, L.ActivityRegularization(0.1)])
+    model.compile("adam")
+    kr.liveness.profile(model, x)
 
 
 def test_parameters_are_weights_states_and_the_batch(program):

@@ -1,5 +1,7 @@
 """What Keras's ``fit`` does with a model and its data."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from keras_recompute.seams.keras.training import (
     record_loss,
     split_all_for_validation,
     split_for_validation,
+    watching_for_losses,
 )
 
 
@@ -74,6 +77,18 @@ def test_a_loss_is_noted_in_the_metric_that_is_reported():
     for loss, samples in ((1.0, 1), (4.0, 2)):
         record_loss(model, loss, samples)
     assert float(model.get_metrics_result()["loss"]) == 3  # (1 * 1 + 2 * 4) / 3
+
+
+@pytest.mark.parametrize(("loss", "asked"), [(None, 1), ("mse", 0)])
+def test_a_missing_loss_is_noticed(loss, asked):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", loss)
+    found = []
+    result = contextlib.nullcontext() if loss else pytest.raises(ValueError, match="No loss")
+    with watching_for_losses(model, lambda: found.append(1)), result:
+        model.compute_loss(np.zeros((3, 2)), np.zeros((3, 1)), np.zeros((3, 1)))
+    assert len(found) == asked
+    assert "compute_loss" not in vars(model)
 
 
 @pytest.mark.long

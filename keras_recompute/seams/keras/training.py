@@ -6,7 +6,8 @@ Importing this module does not load Keras.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 
@@ -49,6 +50,33 @@ def has_own_train_step(model: Any) -> bool:
         if "train_step" in vars(cls) and package != "keras_recompute":
             return package != "keras"
     return True
+
+
+@contextlib.contextmanager
+def watching_for_losses(model: Any, on_none: Callable[[], None]) -> Iterator[None]:
+    """Call ``on_none()`` where ``model`` computes its loss in the block and has none.
+
+    Keras on JAX takes 0 then, and trains nothing; its other backends refuse the step. A class that
+    computes the loss itself is not watched.
+    """
+    import keras
+
+    if getattr(model.compute_loss, "__func__", None) is not keras.Model.compute_loss:
+        yield
+        return
+    compute_loss = model.compute_loss
+
+    @functools.wraps(compute_loss)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        if model._compile_loss is None and not model.losses:
+            on_none()
+        return compute_loss(*args, **kwargs)
+
+    vars(model)["compute_loss"] = watched  # to set an attribute would track it
+    try:
+        yield
+    finally:
+        del vars(model)["compute_loss"]
 
 
 def record_loss(model: Any, loss: Any, samples: Any) -> None:
