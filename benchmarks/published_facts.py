@@ -47,7 +47,8 @@ class Fact(NamedTuple):
 
 
 _GPT2 = Step("GPT2Backbone", "gpt2_xl", 32, 1024, "b200")
-_LLAMA = Step("Llama3Backbone", "llama3_8b", 1, 8192, "a100-80", "bfloat16", 8)
+_LLAMA = "Llama3Backbone", "llama3_8b"
+_LORA = "a100-80", "bfloat16", 8
 _GEMMA = Step("GemmaBackbone", "gemma2_2b", 1, 8192, "v6e", "bfloat16", 8)
 _ZERO = "[ZeRO](https://arxiv.org/abs/1910.02054), section 3"
 _HUB = "[keras-hub 2158](https://github.com/keras-team/keras-hub/issues/2158)"
@@ -63,13 +64,13 @@ FACTS = {
     "llama-8k": Fact(
         _TUNE,
         "Llama 3 8B with LoRA, 8,192 tokens: fits on one A100 with 80 GB",
-        _LLAMA,
+        Step(*_LLAMA, 1, 8192, *_LORA),
         "transformer_layer_*",
     ),
     "llama-2k": Fact(
         _README,
         "Llama 3.1 8B with LoRA, 2 x 2,048 tokens: 16.2 to 30.3 GiB",
-        _LLAMA._replace(batch=2, length=2048),
+        Step(*_LLAMA, 2, 2048, *_LORA),
         "transformer_layer_*",
     ),
     "gpt2": Fact(
