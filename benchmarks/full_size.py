@@ -226,7 +226,9 @@ def write_page(results: dict[str, Any]) -> None:
 def reason_in(errors: str) -> str:
     """Return the first sentence of the error that ended a process."""
     found = re.findall(r"^[\w.]*Error: (.*)$", errors, re.MULTILINE)
-    return (found or errors.strip().splitlines())[-1].split(". ")[0]
+    reason = (found or errors.strip().splitlines())[-1].split(". ")[0]
+    # Without the file that was asked for.
+    return re.sub(r"^\w+:\S+\.json: ", "", reason)
 
 
 def main() -> None:
