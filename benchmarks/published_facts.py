@@ -69,7 +69,7 @@ FACTS = {
     ),
     "llama-2k": Fact(
         _README,
-        "Llama 3.1 8B with LoRA, 2 x 2,048 tokens: 16.2 to 30.3 GiB",
+        "Llama 3.1 8B with LoRA, 2 x 2,048 tokens: 30.3 GiB on an A6000, 16.2 on a 4090",
         Step(*_LLAMA, 2, 2048, *_LORA),
         "transformer_layer_*",
     ),
