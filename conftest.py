@@ -80,8 +80,8 @@ def pytest_ignore_collect(collection_path, config):
     return True if is_other and config.getoption("--target").startswith("ipu") else None
 
 
-# CI runs one in seven of a test's long cases. Lists of modes have two or three entries, and seven is
-# a multiple of neither, so that all modes are among those that run.
+# CI runs one in seven of a test's long cases. Lists of modes have two or three entries, and seven
+# is a multiple of neither, so that all modes are among those that run.
 CASES_PER_ONE_IN_CI = 7
 
 
