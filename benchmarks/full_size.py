@@ -22,6 +22,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -231,6 +232,35 @@ def reason_in(errors: str) -> str:
     return re.sub(r"^\w+:\S+\.json: ", "", reason)
 
 
+def answer_missing(
+    script: str,
+    questions: Iterable[tuple[str, ...]],
+    path: Path,
+    *,
+    again: bool = False,
+    show: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Return the answers at ``path``, with those added that ``script --one QUESTION`` prints.
+
+    ``show`` is given all of them after each. With ``again`` questions with an answer are asked too.
+    """
+    results = json.loads(path.read_text()) if path.exists() else {}
+    for question in questions:
+        key = ", ".join(question)
+        if key in results and not again:
+            continue
+        command = [sys.executable, script, "--one", *question]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            results[key] = {"error": f"fails: {reason_in(done.stderr):.80}"}
+        else:
+            results[key] = json.loads(done.stdout.splitlines()[-1])
+        print(key, results[key], flush=True)
+        path.write_text(json.dumps(results, indent=1) + "\n")
+        show(results)
+    return results
+
+
 def main() -> None:
     """Answer what is missing, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -242,7 +272,6 @@ def main() -> None:
     if options.one:
         print(json.dumps(answered(*options.one)))
         return
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     asked = [
         (name, device, how)
         for device in ([options.device] if options.device else DEVICES)
@@ -251,20 +280,9 @@ def main() -> None:
     ]
     # The quick questions first, for all models.
     asked.sort(key=lambda question: questions_of(question[0]).index(question[2]))
-    for question in () if options.page else asked:
-        key = ", ".join(question)
-        if key in results and not options.only:
-            continue
-        command = [sys.executable, __file__, "--one", *question]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            results[key] = {"error": f"fails: {reason_in(done.stderr):.80}"}
-        else:
-            results[key] = json.loads(done.stdout.splitlines()[-1])
-        print(key, results[key], flush=True)
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-        write_page(results)
-    write_page(results)
+    questions = () if options.page else asked
+    again = options.only is not None
+    write_page(answer_missing(__file__, questions, RESULTS, again=again, show=write_page))
 
 
 if __name__ == "__main__":

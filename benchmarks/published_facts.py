@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
-from full_size import CONFIGS, GIB, PAGE, SECONDS, reason_in, step_needs  # noqa: E402
+from full_size import CONFIGS, GIB, PAGE, SECONDS, answer_missing, step_needs  # noqa: E402
 from readme_table import replace_table  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "published_facts.json"
@@ -38,7 +37,7 @@ class Step(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """What a source says of a step, and whether its own checkpoints are those of all blocks."""
+    """What a source says of a step; ``blocks`` is a pattern of the names of its equal layers."""
 
     source: str
     says: str
@@ -128,20 +127,8 @@ def main() -> None:
     if options.one:
         print(json.dumps(answered(*options.one)))
         return
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     asked = [(name, way) for name in FACTS for way in WAYS]
-    for question in () if options.page else asked:
-        key = ", ".join(question)
-        if key in results:
-            continue
-        command = [sys.executable, __file__, "--one", *question]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            results[key] = {"error": f"fails: {reason_in(done.stderr):.160}"}
-        else:
-            results[key] = json.loads(done.stdout.splitlines()[-1])
-        print(key, results[key], flush=True)
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    results = answer_missing(__file__, () if options.page else asked, RESULTS)
     replace_table(PAGE, "published-facts", table(results))
 
 

@@ -85,6 +85,10 @@ class Question:
     def _leanest(self) -> tuple[keras.Model, MemoryPlan]:
         return plan(self._model, memory_budget="smallest", **self._options)
 
+    @cached_property
+    def _leanest_step(self) -> tuple[Program | None, int]:
+        return self._compiled(self._leanest[0], self._size)
+
     def answer(self) -> Answer:
         """Compile plans until the cheapest is known that fits, or that none does."""
         try:
@@ -122,8 +126,8 @@ class Question:
         )
 
     def _known(self, asked: int) -> dict[int, int]:
-        """Return what the size that was asked needs, and one of 0: weights and optimizer alone."""
-        program, bytes_needed = self._compiled(self._leanest[0], self._size)
+        """Return the bytes for the size that was asked, and for 0: weights and optimizer alone."""
+        program, bytes_needed = self._leanest_step
         always = {} if program is None else {0: program.always_live_bytes}
         return {**always, asked: bytes_needed}
 

@@ -38,8 +38,8 @@ def largest_that_fits(
 
     Args:
         needed_bytes: Compiles a size.
-        known: Sizes with what they need, at least one above 0; what is found is added. What is
-            needed whatever the size is that of 0, and lets fewer be compiled.
+        known: Sizes with what they need, at least one above 0; what is found is added. Size 0 may
+            be among them, with the bytes that every size needs: then fewer sizes are compiled.
         budget_bytes: The memory that there is.
         step: What sizes are multiples of, and where they begin.
         tries: How many sizes to compile at most.

@@ -44,8 +44,8 @@ def training_step(model: Any, data: tuple[Any, ...]) -> TrainingStep:
 
     It is the ``train_step`` that ``fit`` would run, the class's own if it has one. Missing
     variables are created as in ``fit``. Nothing is trained. Raises InvalidArgumentError for a model
-    that was not compiled, and for too little or too much data. Its trace warns of a model without a
-    loss.
+    that was not compiled, and for too little or too much data. Tracing the step warns if the model
+    has no loss.
     """
     check_compiled(model, data)
     with as_abstract_as(model):

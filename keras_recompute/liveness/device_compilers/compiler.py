@@ -38,9 +38,11 @@ import importlib.metadata as m, json, sys
 versions = {d.metadata["Name"]: d.version for d in m.distributions()}
 print(json.dumps({name: versions[name] for name in sys.argv[1:] if name in versions}))
 """
-# Out-of-memory messages of TPU compilers, for the whole program or for its temporaries alone.
+# XLA writes some matrix products as kernels of its own, and chooses their tiles by trying them on
+# the device. Without one it finds no tiles for some products, as in vision transformers.
 _NO_TILES = "Couldn't find output tile sizes"
 _PRODUCTS_BY_LIBRARY = {"xla_gpu_enable_triton_gemm": False}
+# Out-of-memory messages of TPU compilers, for the whole program or for its temporaries alone.
 _SHORT = (
     re.compile(r"Used ([0-9.]+[KMGT]?) of ([0-9.]+[KMGT]?)"),
     re.compile(r"\(([0-9.]+[KMGT]?)\) exceeds available HBM \(([0-9.]+[KMGT]?)\)"),
@@ -166,8 +168,6 @@ def _ask_twice(
     except DeviceError as refusal:
         if _NO_TILES not in str(refusal):
             raise
-    # XLA makes some products by kernels of its own, and without the device, on which it tries
-    # tiles, it finds none for some of them, as in a vision transformer.
     xla = {**request["xla"], **_PRODUCTS_BY_LIBRARY}
     return _ask(python, {**request, "xla": xla}, module, device, timeout_seconds)
 

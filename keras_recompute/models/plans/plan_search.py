@@ -50,7 +50,7 @@ def leanest_verified(candidates: Candidates, compiled: CompiledPeaks) -> tuple[M
     """
     prediction = candidates.prediction
     plans: dict[Any, tuple[Model, MemoryPlan]] = {}
-    for sections in PLAIN, _leanest_sections(prediction), _smallest_sections(prediction):
+    for sections in PLAIN, _leanest_sections(prediction), _shortest_sections(prediction):
         plans[sections] = candidates.with_checkpoints(sections)
     if prediction.cut_seconds:
         cut = candidates.with_time_sections()
@@ -75,7 +75,7 @@ def _leanest_sections(prediction: Prediction) -> Sections:
     return min(prediction.sections_for_all_budgets(), key=prediction.peak_bytes)
 
 
-def _smallest_sections(prediction: Prediction) -> Sections:
+def _shortest_sections(prediction: Prediction) -> Sections:
     """Return sections of one step each."""
     return tuple(range(len(prediction.places)))
 
@@ -131,11 +131,10 @@ def _cheapest_sections(
             known=known,
         )
     except BudgetTooSmallError:
-        # What a section takes while it is replayed is the worst predicted, and small ones have
-        # least of it.
-        smallest = _smallest_sections(prediction)
-        if needed(smallest) <= candidates.budget_bytes:
-            return smallest
+        # What replays hold is predicted worst, and the shortest sections replay least at a time.
+        shortest = _shortest_sections(prediction)
+        if needed(shortest) <= candidates.budget_bytes:
+            return shortest
         raise too_small(candidates.budget_bytes, known) from None
 
 

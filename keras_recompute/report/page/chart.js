@@ -6,7 +6,7 @@ const CATEGORY_COLOURS = {
   weight: "#8c8c8c", optimiser: "#0072b2", input: "#f0e442", checkpoint: "#009e73", activation: "#56b4e9",
   gradient: "#cc79a7", other: "#c2b8a3", [UNEXPLAINED]: "#d55e00",
 };
-// Phases have those of the pictures (figures.py), which stay apart in grey.
+// The colours of the pictures (figures.py), which stay apart in grey.
 const PHASE_COLOURS = { forward: "#a6d9f7", recompute: "#e69f00", backward: "#b8568f", update: "#00694c" };
 const LIFETIME_COLOURS = { "always-live": "#8c8c8c", temporary: "#56b4e9", result: "#e69f00", [UNEXPLAINED]: "#d55e00" };
 const PALETTE = ["#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#0072b2", "#d55e00", "#c2b8a3"];

@@ -41,11 +41,11 @@ def described_gpu(capability: tuple[int, int]) -> Iterator[None]:
 
 @contextmanager
 def checked_for_gradients() -> Iterator[None]:
-    """Refuse attention in the context that has no gradient, where it is called.
+    """Inside the context, refuse a call of cuDNN's attention if it has no gradient.
 
-    Keras takes XLA's attention then. The gradient of cuDNN's for odd lengths is refused only when
-    it is asked for. In plain Keras that is inside the call as well, and under ``jax.checkpoint``
-    behind it.
+    cuDNN's attention has none for some odd lengths, and JAX refuses it when it differentiates. In
+    plain Keras that is during the call: Keras notices, and calls XLA's attention instead. Under
+    ``jax.checkpoint`` it would be after the call.
     """
     check = cudnn.check_is_flash_attention
     parameters = inspect.signature(check)
