@@ -62,7 +62,7 @@ def test_the_largest_multiple_is_found(start, fixed, slope, bend, budget, step, 
     found, _ = searched(
         needed, start=start * step, budget=budget, step=step, tries=200, known=known
     )
-    sizes = range(step, 10**6 + step, step)
+    sizes = range(step, 10**6 + 2 * step, step)  # to the first that exceeds any budget
     fitting = next((size for size in sizes if needed(size) > budget), sizes[-1]) - step
     assert (found.fits or 0) == fitting
     assert found.exceeds == fitting + step
