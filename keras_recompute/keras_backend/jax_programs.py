@@ -32,9 +32,14 @@ def do_the_same(first: Any, second: Any) -> bool:
 def _gradient_of(closed: Any) -> Any:
     """Return the jaxpr of the gradient of a closed one, by its arguments and captured arrays."""
     count = len(closed.jaxpr.invars)
+    # JAX refuses gradients of constants that a function with a custom derivative closes over.
+    may_vary = list(range(count))
+    for number, value in enumerate(closed.consts, count):
+        if isinstance(value, jax.core.Tracer):
+            may_vary.append(number)
 
     def gradient(*values: Any) -> Any:
-        numbers = [n for n, value in enumerate(values) if is_differentiable(value)]
+        numbers = [n for n in may_vary if is_differentiable(values[n])]
 
         def outputs(*chosen: Any) -> list[Any]:
             every = list(values)

@@ -45,6 +45,10 @@ class TimeSlice(keras.layers.Layer):
             )
         return inputs[:, self.start : self.stop]
 
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Return ``(batch, stop - start, ...)``, also of a sequence of unknown length."""
+        return (input_shape[0], self.stop - self.start, *input_shape[2:])
+
     def get_config(self) -> Dict[str, Any]:
         """Return Keras's config with ``start`` and ``stop``."""
         return {**super().get_config(), "start": self.start, "stop": self.stop}

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 import pytest
+from jax_loops import loops_in, step_of, weights_of
 from plain_oracle import assert_trains_as_plain
 
 import keras_recompute as kr
@@ -55,36 +56,6 @@ def looped(every):
     return place
 
 
-def weights_of(model):
-    return [v.value for v in model.trainable_variables]
-
-
-def step_of(model, x=X):
-    """Return the gradients of a model's weights as a function of these."""
-    state = [v.value for v in model.non_trainable_variables]
-
-    def loss(weights):
-        outputs, _ = model.stateless_call(weights, state, x, training=True)
-        return jnp.mean(outputs**2)
-
-    return jax.jit(jax.grad(loss))
-
-
-def loops_in(model, x=X):
-    """Return the lengths of the loops in the gradient of a model."""
-    found = []
-
-    def search(jaxpr):
-        for equation in jaxpr.eqns:
-            if equation.primitive.name == "scan":
-                found.append(equation.params["length"])
-            for inner in jax.extend.core.jaxprs_in_params(equation.params):
-                search(inner)
-
-    search(jax.make_jaxpr(step_of(model, x))(weights_of(model)).jaxpr)
-    return found
-
-
 # The number of layers in a block, and of sections in the loop. Forward and backward pass have a
 # loop each. The last block is none of the sections where no layer but one comes behind it.
 BLOCKS = {"dense": (dense, 2, 5), "residual": (residual, 5, 4), "attention": (attention, 6, 4)}
@@ -95,7 +66,7 @@ def test_training_is_the_plain_model_s(name):
     block, layers, length = BLOCKS[name]
     build = stacked(block)
     model = looped(layers)(build())
-    assert set(loops_in(model)) == {length}
+    assert set(loops_in(model, X)) == {length}
     assert_trains_as_plain(build, X, Y, looped(layers), optimizer="sgd", tolerance=2e-6)
 
 
@@ -108,7 +79,7 @@ def test_without_jit():
 def test_the_program_does_not_grow_with_depth():
     def products(depth):
         model = looped(2)(stacked(dense, depth)())
-        return step_of(model).lower(weights_of(model)).compile().as_text().count(" dot(")
+        return step_of(model, X).lower(weights_of(model)).compile().as_text().count(" dot(")
 
     assert products(4) == products(8)
 
@@ -153,7 +124,7 @@ def test_derivatives_that_differ_are_told_apart():
 
     build = stacked(block, 6)
     model = looped(1)(build())
-    assert loops_in(model) == [2] * len(loops_in(model)) != []
+    assert loops_in(model, X) == [2] * len(loops_in(model, X)) != []
     assert_trains_as_plain(build, X, Y, looped(1), optimizer="sgd")
 
 
@@ -188,7 +159,7 @@ def test_values_that_skip_sections():
         return keras.Model(inputs, L.Dense(1)(L.Concatenate()(kept)))
 
     model = looped(2)(build())
-    assert set(loops_in(model)) <= {3, 4} != set()
+    assert set(loops_in(model, X)) <= {3, 4} != set()
     assert_trains_as_plain(build, X, Y, looped(2), optimizer="sgd")
 
 

@@ -132,7 +132,8 @@ class Model(CloneObserver, GraphRunner, SectionRunner, keras.Model):
 
         On JAX sections between checkpoints become loops, where their traces are equal. They may
         draw random numbers and keep statistics, but have no masks. A step holds the weights and
-        their gradients once more.
+        their gradients once more. Sections that call the same layers, as on parts of a sequence,
+        are loops there without this option too.
         """
         return self._scan_layers
 

@@ -18,6 +18,7 @@ from ...keras_backend import JAX, current_backend
 from ...keras_backend.gradient_demand import gradient_may_be_asked
 from ...layers.checkpointed_layer import CheckpointedLayer
 from ...layers.stateless_functions import PureCall, call_recomputed, run_recomputed
+from ...layers.time_slice import TimeSlice
 from ...seams.keras.call_context import autocast_to
 from ...seams.keras.layers import attach_mask, layers_in, mask_of
 from ...user_code import warn_user
@@ -82,6 +83,20 @@ class SectionPlan:
     def is_plain(self) -> bool:
         """Whether it runs what the model itself runs."""
         return not self.recomputes
+
+    @property
+    def repeats_layers(self) -> bool:
+        """Whether two sections in a row call the same layers, as on parts of a sequence."""
+        before: list[Any] = []
+        for section in self.steps:
+            called = []
+            for call in section.calls if section.recomputed else ():
+                if not isinstance(call.operation, TimeSlice) and not call.is_checkpoint_layer:
+                    called.append(call.operation)
+            if called and called == before:
+                return True
+            before = called
+        return False
 
     @property
     def named_steps(self) -> list[tuple[str, Section]]:
@@ -150,7 +165,7 @@ class SectionRunner(TrainedModel):
 
     def _run_sections(self, plan: SectionPlan, flat: Arrays) -> list[Any]:
         values = starting_values(plan.graph, flat)
-        if self._scan_layers:
+        if self._scan_layers or (current_backend() == JAX and plan.repeats_layers):
             self._run_loops(plan, values)
             return [values[key] for key in plan.graph.outputs]
         # In a loop of the user's own more may stand between this call and its backward pass.
@@ -176,7 +191,7 @@ class SectionRunner(TrainedModel):
 
         runner = LoopRunner(plan.graph, values, _pure_call)
         runner.run(plan.steps)
-        if not runner.loops and not self._is_advised:
+        if self._scan_layers and not runner.loops and not self._is_advised:
             self._is_advised = True
             name = self.name
             warn_user(
@@ -185,8 +200,8 @@ class SectionRunner(TrainedModel):
             )
 
 
-def _pure_call(section: Section, name: str) -> PureCall:
-    return PureCall(_function_of(section), _layers_of(section), name, None)
+def _pure_call(section: Section, name: str, before: Section | None) -> PureCall:
+    return PureCall(_function_of(section, before), _layers_of(section), name, None)
 
 
 def values_of(variables: Sequence[Any]) -> list[Any]:
