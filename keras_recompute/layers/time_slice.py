@@ -37,17 +37,21 @@ class TimeSlice(keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         """Return the slice. Raises InvalidArgumentError for a sequence shorter than ``stop``."""
-        length = inputs.shape[1]
+        self._require_steps(inputs.shape[1])
+        return inputs[:, self.start : self.stop]
+
+    def compute_output_spec(self, inputs: Any) -> Any:
+        """Return the type and shape of the slice, also of a sequence of unknown length."""
+        self._require_steps(inputs.shape[1])
+        shape = (inputs.shape[0], self.stop - self.start, *inputs.shape[2:])
+        return keras.KerasTensor(shape, inputs.dtype)
+
+    def _require_steps(self, length: Any) -> None:
         if length is not None and length < self.stop:
             raise InvalidArgumentError(
                 f"{self.name!r} takes the steps {self.start} to {self.stop}, but the sequence has "
                 f"only {length}: lower stop or give longer sequences"
             )
-        return inputs[:, self.start : self.stop]
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        """Return ``(batch, stop - start, ...)``, also of a sequence of unknown length."""
-        return (input_shape[0], self.stop - self.start, *input_shape[2:])
 
     def get_config(self) -> Dict[str, Any]:
         """Return Keras's config with ``start`` and ``stop``."""

@@ -98,6 +98,11 @@ def test_bad_limits_are_refused(start, stop):
     assert isinstance(refused.value, ValueError)
 
 
+def test_a_slice_has_the_type_of_its_sequence():
+    assert TimeSlice(1, 3)(keras.Input((5,), dtype="int32")).dtype == "int32"
+    assert TimeSlice(1, 3, dtype="mixed_bfloat16")(keras.Input((5,))).dtype == "bfloat16"
+
+
 def test_a_sequence_too_short_is_refused():
     with pytest.raises(
         InvalidArgumentError, match=r"'late' takes the steps 3 to 6, but the sequence has only 5"
