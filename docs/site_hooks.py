@@ -18,6 +18,8 @@ from guide_pages import GUIDES, notebook, page
 ROOT = Path(__file__).resolve().parents[1]
 STATIC = ROOT / "static"
 LINK = re.compile(r"\]\(([^)\s#:]+)(#[^)\s]*)?\)")
+DRAWING = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+ARROW = re.compile(r"(\w+) --> (\w+)")
 CODE = re.compile(r"(^```.*?^```)", re.DOTALL | re.MULTILINE)
 
 # Documents outside of docs: where they lie in the repository, and where in the site.
@@ -77,6 +79,23 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
+def arrows_as_table(markdown: str) -> str:
+    """Return the document with a table in place of each drawing in Mermaid's language.
+
+    GitHub draws these. A page of the site would have to load Mermaid from elsewhere.
+    """
+
+    def table(drawing: re.Match[str]) -> str:
+        imported: dict[str, list[str]] = {}
+        for begin, end in ARROW.findall(drawing[1]):
+            imported.setdefault(begin, []).append(f"`{end}`")
+        rows = [f"| `{room}` | {', '.join(others)} |" for room, others in imported.items()]
+        return "\n".join(["| room | imports |", "|---|---|", *rows, ""])
+
+    return DRAWING.sub(table, markdown)
+
+
 def on_page_markdown(markdown: str, **names: Any) -> str:
-    """Have the links of a page lead to where the site has their targets."""
-    return rewrite_links(markdown, repository_path(names["page"].file.src_uri))
+    """Have the links of a page lead to where the site has their targets, and show its drawings."""
+    path = repository_path(names["page"].file.src_uri)
+    return rewrite_links(arrows_as_table(markdown), path)

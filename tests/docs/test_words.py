@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from test_words_of_code import RIDDLES
 
+import keras_recompute as kr
 from docs.guide_pages import GUIDES, page
 
 ROOT = Path(__file__).parents[2]
@@ -153,6 +154,18 @@ def test_links_on_the_site_lead_where_they_lead_in_the_repository():
     ]
     for path, in_the_repository, on_the_site in cases:
         assert hooks.rewrite_links(in_the_repository, path) == on_the_site
+
+
+def test_a_drawing_of_rooms_is_a_table_on_the_site():
+    drawing = "Rooms:\n\n```mermaid\ngraph TD\n    a --> b\n    a --> c\n    b --> c\n    c\n```\n"
+    table = "| room | imports |\n|---|---|\n| `a` | `b`, `c` |\n| `b` | `c` |\n"
+    assert site_hooks().arrows_as_table(drawing) == f"Rooms:\n\n{table}\n"
+
+
+def test_the_reference_has_every_name_of_compat():
+    page = (ROOT / "docs" / "reference" / "compat.md").read_text()
+    for name in kr.compat.__all__:
+        assert re.search(rf"{name}$", page, re.MULTILINE), name
 
 
 @pytest.mark.parametrize(
