@@ -8,7 +8,9 @@ of the same name in different models stay apart.
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import AbstractSet, Iterable
 
@@ -162,8 +164,30 @@ class Names:
                     is_start = known in self.roots or kept[:1] == [known or scope]
                     kept = [known or scope] if is_start else [*kept, known or scope]
             if kept:
-                return "/".join(kept)
+                path = "/".join(kept)
+                return self._whole_paths.get(path, path)
         return None
+
+    @functools.cached_property
+    def _whole_paths(self) -> Mapping[str, str]:
+        """The paths of layers with weights, by ends of these that only one layer has.
+
+        Sections, and JAX, call the layers of a Sequential outside of its scope, which their weights
+        are called by.
+        """
+        layers: set[str] = set()
+        for weight in self.weights:
+            scopes = weight.split("/")[:-1]
+            for end in range(1, len(scopes) + 1):
+                layers.add("/".join(scopes[:end]))
+        whole: dict[str, str | None] = {}
+        for layer in layers:
+            scopes = layer.split("/")
+            for begin in range(1, len(scopes)):
+                end_of_path = "/".join(scopes[begin:])
+                is_first = end_of_path not in whole and end_of_path not in layers
+                whole[end_of_path] = layer if is_first else None
+        return {end: layer for end, layer in whole.items() if layer}
 
     def _known(self, scope: str, among: AbstractSet[str]) -> str | None:
         """Return ``scope`` without the number that makes a reopened scope unique, if it is known.

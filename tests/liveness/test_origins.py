@@ -26,7 +26,9 @@ NAMES = Names.of_variables(["net/lstm/lstm_cell/kernel", "net/dense_1/bias"], ["
         ("gradient_tape/net_1/lstm_1/while/gradients/AddN_4", "net/lstm"),
         ("while/gradients/net_1/lstm_1/while/lstm_cell_1/mul_grad/Mul_1", "net/lstm/lstm_cell"),
         ("recomputation.forward.section-0/net/lstm/MatMul", "net/lstm"),
-        ("while_1/recomputation.backward.sections-0-3/gradients/lstm/MatMul", "lstm"),
+        # Sections call layers outside of the scope that their weights have
+        ("while_1/recomputation.backward.sections-0-3/gradients/lstm/MatMul", "net/lstm"),
+        ("recomputation.forward.section-0/lstm/lstm_cell/MatMul", "net/lstm/lstm_cell"),
         # The model's own scope is not in the paths of its variables
         ("functional_1/net_1/lstm/MatMul", "net/lstm"),
         # Nothing tells which of these numbers are real
@@ -45,6 +47,21 @@ NAMES = Names.of_variables(["net/lstm/lstm_cell/kernel", "net/dense_1/bias"], ["
 )
 def test_layer(op_name, layer):
     assert NAMES.layer(op_name) == layer
+
+
+@pytest.mark.parametrize(
+    ("op_name", "layer"),
+    [
+        ("dense/MatMul", "dense"),  # the layer itself, and not that of the model inside
+        ("only/MatMul", "inside/only"),
+        ("both/MatMul", "both"),  # of one of two models: it is not known which
+        ("inside/both/MatMul", "inside/both"),
+    ],
+)
+def test_a_layer_is_called_as_its_weights_are_where_only_one_can_be_meant(op_name, layer):
+    weights = ["dense", "inside/dense", "inside/only", "inside/both", "other/both"]
+    names = Names.of_variables([f"{path}/kernel" for path in weights], ["adam/iteration"])
+    assert names.layer(op_name) == layer
 
 
 @pytest.mark.parametrize(

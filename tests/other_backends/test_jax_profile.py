@@ -78,7 +78,8 @@ def test_steps_have_phases_sections_and_layers(program):
     assert ("update", None) in found
     replays = {step.layer for step in program.steps if step.phase == "recompute"}
     # Scopes are not numbered anew, as TensorFlow's are: "dense_1" is not "dense" a second time.
-    assert {"dense", "dense_2", "dense_4"} <= replays
+    # And layers are called as their weights are, by the name of the Sequential too.
+    assert {"net/dense", "net/dense_2", "net/dense_4"} <= replays
 
 
 def test_checkpoints_lower_the_peak_of_the_whole_step(program):
