@@ -14,7 +14,7 @@ def build(name: str, workload: Workload, checkpoints: int) -> Peer:
     """Return the peer, its step to be compiled when it is first taken."""
     del name
     # Sections of time are equal, and no loop: each reads a slice of its own.
-    has_loop = checkpoints > 1 and not workload.is_recurrent
+    has_loop = checkpoints != 1 and not workload.is_recurrent
     made = model(workload, checkpoints, scan_layers=has_loop)
     assign(workload, made.trainable_variables)
     others = [variable.value for variable in made.non_trainable_variables]

@@ -176,9 +176,37 @@ def test_masks_are_kept_and_make_no_loop():
         assert_trains_as_plain(build, ids, Y, looped(1), optimizer="sgd")
 
 
-def test_without_checkpoints_it_says_so():
-    plain = stacked(dense, 2)()
-    model = kr.Model(plain.inputs, plain.outputs)
+def without_checkpoints(plain):
+    model = kr.Model(plain.input, plain.output)
+    model.scan_layers = True
+    return model
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks_are_a_loop_without_checkpoints_too(name):
+    build = stacked(BLOCKS[name][0])
+    model = without_checkpoints(build())
+    assert set(loops_in(model, X)) == {DEPTH}
+    assert not model.recomputes
+    assert_trains_as_plain(build, X, Y, without_checkpoints, optimizer="sgd", tolerance=2e-6)
+
+
+def test_without_checkpoints_nothing_is_computed_twice():
+    build = stacked(dense, 12)
+
+    def products(model):
+        text = str(jax.make_jaxpr(step_of(model, X))(weights_of(model)))
+        return text.count("dot_general")
+
+    # 25 layers: a product forwards and two backwards, one for the first layer. In the loop are two
+    # layers, and the first one's input has no gradient that is asked for.
+    assert products(build()) == 3 * 25 - 1
+    assert products(without_checkpoints(build())) == 3 * 3
+
+
+def test_where_nothing_repeats_itself_it_says_so():
+    inputs = keras.Input((6, 8))
+    model = kr.Model(inputs, L.Dense(1)(L.LayerNormalization()(L.Dense(4)(inputs))))
     with pytest.warns(RecomputeWarning, match="scan_layers has no effect on"):
         model.scan_layers = True
 

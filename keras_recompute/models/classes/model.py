@@ -130,10 +130,11 @@ class Model(CloneObserver, GraphRunner, SectionRunner, keras.Model):
         by their code and what it closes over, unknown objects by identity. Layers that draw random
         numbers or keep statistics are left out.
 
-        On JAX sections between checkpoints become loops, where their traces are equal. They may
-        draw random numbers and keep statistics, but have no masks. A step holds the weights and
-        their gradients once more. Sections that call the same layers, as on parts of a sequence,
-        are loops there without this option too.
+        On JAX sections between checkpoints become loops, where their traces are equal, and without
+        checkpoints blocks of layers that repeat themselves. They may draw random numbers and keep
+        statistics, but have no masks. A step holds the weights and their gradients once more.
+        Sections that call the same layers, as on parts of a sequence, are loops there without this
+        option too.
         """
         return self._scan_layers
 

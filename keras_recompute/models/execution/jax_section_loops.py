@@ -3,7 +3,8 @@
 Each section is traced once, as a pure function of what it is given and of its variables. Sections
 whose jaxprs are equal do the same to weights of their own: these are stacked, and the body of the
 loop takes its slice. So are the states of random generators, statistics, counters and losses, which
-come back stacked. The body is recomputed as a section alone is.
+come back stacked. The body is recomputed as a section alone is. In a model without checkpoints it
+keeps what its gradient reads.
 
 Sections of a sequence that begin with a ``TimeSlice`` are equal if what follows is, and their
 slices follow one another. The body takes its slice by the number of the section. Where the sequence
@@ -14,6 +15,7 @@ Sections with masks are not in loops.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -116,13 +118,16 @@ class LoopRunner:
         self._before: Section | None = None
 
     def run(self, sections: Sequence[Section]) -> None:
-        """Run ``sections``, and add what they make to the values."""
+        """Run ``sections``, and add what they make to the values.
+
+        Only those that are recomputed may be in loops, or all of them if none is.
+        """
+        are_kept = not any(section.recomputed for section in sections)
         number = 0
         for section in sections:
-            if not section.recomputed:
+            if not (section.recomputed or are_kept):
                 self._run_waiting(number)
-                for call in section.calls:
-                    call.run(self._values)
+                self._run_kept(section)
                 continue
             self._add(section, number)
             number += 1
@@ -215,7 +220,14 @@ class LoopRunner:
             self._values.update(zip(traced.section.outputs, outputs))
         self._before = group[-1].whole
 
+    def _run_kept(self, section: Section) -> None:
+        for call in section.calls:
+            call.run(self._values)
+
     def _run_alone(self, section: Section, number: int) -> None:
+        if not section.recomputed:
+            self._run_kept(section)
+            return
         inputs = [self._values[key] for key in section.inputs]
         outputs = self._call_of(section, f"section-{number}", self._before)(inputs)
         assert outputs is not None  # the layers of a graph have their variables
@@ -240,6 +252,11 @@ class LoopRunner:
                 inputs[slot] = part.astype(head.closed.in_avals[slot].dtype)
             return head.function(*inputs)
 
+        run, scope = section, contextlib.nullcontext()
+        if head.whole.recomputed:
+            run = jax_remat.recomputed(section, name=backward_scope(name))
+            scope = jax_remat.named_scope(forward_scope(name))
+
         def body(carry: list[Any], slices: Any) -> tuple[list[Any], list[Any]]:
             number, of_sequences, of_weights = slices
             inputs, arrays = list(given), [arrays[0] for arrays in captured]
@@ -247,12 +264,11 @@ class LoopRunner:
                 inputs[slot] = value
             for place, value in zip(own, of_weights):
                 arrays[place] = value
-            run = jax_remat.recomputed(section, name=backward_scope(name))
             results = run(number, *inputs, *arrays)
             following = [results[place] for place in carried.values()]
             return following, [results[place] for place in kept]
 
-        with jax_remat.named_scope(forward_scope(name)):
+        with scope:
             weights = [jnp.stack(captured[place]) for place in own]
             slices = jnp.arange(len(group)), stacks, weights
             last, stacked = jax.lax.scan(body, [given[slot] for slot in carried], slices)

@@ -6,6 +6,7 @@ recomputes it.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -22,9 +23,10 @@ from ...layers.time_slice import TimeSlice
 from ...seams.keras.call_context import autocast_to
 from ...seams.keras.layers import attach_mask, layers_in, mask_of
 from ...user_code import warn_user
-from ..keras_graph.call_graph import Graph, checkpoints_in, operations_of, starting_values
+from ..keras_graph.call_graph import Call, Graph, checkpoints_in, operations_of, starting_values
 from ..keras_graph.kept_end import CONVOLUTIONS, first_kept, sizes_of
-from ..keras_graph.sections import Section, split_at_checkpoints
+from ..keras_graph.repetitions import repeated_groups
+from ..keras_graph.sections import Section, sections_of_groups, split_at_checkpoints
 from ..keras_graph.timestep_concat import commute_concat
 
 if TYPE_CHECKING or current_backend() == JAX:
@@ -44,10 +46,12 @@ class SectionPlan:
     Attributes:
         graph: The graph that the sections are cut from.
         steps: The sections in running order; the last one is not recomputed.
+        repeats_blocks: Whether none is recomputed, and some are blocks that may run as a loop.
     """
 
     graph: Graph
     steps: tuple[Section, ...]
+    repeats_blocks: bool = False
     _first_kept: dict[Any, int] = field(default_factory=dict)
 
     @classmethod
@@ -55,6 +59,13 @@ class SectionPlan:
         """Return the plan that recomputes the sections of ``graph``."""
         graph = commute_concat(graph)
         return cls(graph, split_at_checkpoints(graph))
+
+    def in_blocks(self) -> SectionPlan:
+        """Return the plan with blocks that repeat themselves as sections that keep everything."""
+        groups = repeated_groups(self.graph.calls, _kind_of)
+        if len(groups) < 2:
+            return self
+        return SectionPlan(self.graph, sections_of_groups(self.graph, groups), True)
 
     def first_kept(self, inputs: Arrays) -> int:
         """Return the number of the first section that needs no replay, with all behind it.
@@ -82,7 +93,7 @@ class SectionPlan:
     @property
     def is_plain(self) -> bool:
         """Whether it runs what the model itself runs."""
-        return not self.recomputes
+        return not (self.recomputes or self.repeats_blocks)
 
     @property
     def repeats_layers(self) -> bool:
@@ -143,11 +154,11 @@ class SectionRunner(TrainedModel):
     def _plan_of(self, graph: Graph) -> SectionPlan:
         plan = SectionPlan.of(graph)
         if self._scan_layers and plan.is_plain:
-            name = self.name
-            warn_user(
-                f"scan_layers has no effect on {name!r}: on JAX it takes checkpoints, between "
-                "which sections are equal. Put some, such as by checkpointed(model, every=4)"
-            )
+            plan = plan.in_blocks()
+            if plan.is_plain:
+                warn_user(
+                    f"scan_layers has no effect on {self.name!r}: no layers repeat themselves"
+                )
         return plan
 
     def _prepared(self, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -155,7 +166,7 @@ class SectionRunner(TrainedModel):
 
     def _is_recomputed(self, flat: Sequence[Any]) -> bool:
         """Whether the call on the inputs ``flat`` goes by sections."""
-        if not self.recomputes or not gradient_may_be_asked():
+        if self._plan is None or self._plan.is_plain or not gradient_may_be_asked():
             return False
         # Keras runs other operations then: clones of the layers, or what finds their shapes.
         if any(isinstance(value, keras.KerasTensor) for value in flat):
@@ -195,9 +206,25 @@ class SectionRunner(TrainedModel):
             self._is_advised = True
             name = self.name
             warn_user(
-                f"scan_layers makes no loop of {name!r}: on JAX that takes two sections in a row "
-                "that do the same with other weights, and no masks between them"
+                f"scan_layers makes no loop of {name!r}: on JAX that takes two sections or blocks "
+                "in a row that do the same with other weights, and no masks between them"
             )
+
+
+def _kind_of(call: Call) -> Any:
+    """Return what two calls have in common that may do the same; their traces are compared too."""
+    operation = call.operation
+    options = []
+    for name, value in vars(operation).items():
+        if name.startswith("_") or name in ("name", "seed"):
+            continue
+        if isinstance(value, (str, int, float, tuple)):
+            options.append((name, repr(value)))
+        elif inspect.isfunction(value):  # such as an activation
+            options.append((name, value.__qualname__))
+    weights = getattr(operation, "weights", ())
+    shapes = tuple((weight.shape, str(weight.dtype)) for weight in weights)
+    return type(operation), shapes, tuple(sorted(options))
 
 
 def _pure_call(section: Section, name: str, before: Section | None) -> PureCall:
