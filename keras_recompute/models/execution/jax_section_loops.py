@@ -120,7 +120,7 @@ class LoopRunner:
     def run(self, sections: Sequence[Section]) -> None:
         """Run ``sections``, and add what they make to the values.
 
-        Only those that are recomputed may be in loops, or all of them if none is.
+        Loops are made of recomputed sections, or of all where none is recomputed.
         """
         are_kept = not any(section.recomputed for section in sections)
         number = 0
