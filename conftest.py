@@ -80,9 +80,9 @@ def pytest_ignore_collect(collection_path, config):
     return True if is_other and config.getoption("--target").startswith("ipu") else None
 
 
-# CI runs one in seven of a test's long cases. Lists of modes have two or three entries, and seven
-# is a multiple of neither, so that all modes are among those that run.
-CASES_PER_ONE_IN_CI = 7
+# CI runs one in 35 of a test's long cases. Lists of modes have two or three entries, and 35 is a
+# multiple of neither, so that all modes are among those that run.
+CASES_PER_ONE_IN_CI = 35
 
 
 def mark_exhaustive_cases(items):
@@ -90,7 +90,7 @@ def mark_exhaustive_cases(items):
     themselves.
 
     CI keeps the last case of each test, which is often that with jit or with all options, and
-    every seventh case before it.
+    every 35th case before it.
     """
     cases = {}
     for item in items:

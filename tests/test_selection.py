@@ -30,11 +30,11 @@ def exhaustive(cases: list[Case]) -> list[str]:
     return [case.nodeid for case in cases if "exhaustive" in case.marks]
 
 
-def test_of_the_long_cases_of_a_test_the_last_and_every_seventh_before_it_stay(mark):
-    cases = [Case(f"a.py::test[{number}]", "long") for number in range(12)]
+def test_of_the_long_cases_of_a_test_the_last_and_every_35th_before_it_stay(mark):
+    cases = [Case(f"a.py::test[{number}]", "long") for number in range(40)]
     mark(cases)
-    left_out = (0, 1, 2, 3, 5, 6, 7, 8, 9, 10)  # 11 stays, and 4 = 11 - 7
-    assert exhaustive(cases) == [f"a.py::test[{n}]" for n in left_out]
+    left_out = [number for number in range(40) if number not in (4, 39)]  # 4 = 39 - 35
+    assert exhaustive(cases) == [f"a.py::test[{number}]" for number in left_out]
 
 
 def test_quick_cases_and_tests_of_a_single_case_stay(mark):
