@@ -96,6 +96,6 @@ def arrows_as_table(markdown: str) -> str:
 
 
 def on_page_markdown(markdown: str, **names: Any) -> str:
-    """Have the links of a page lead to where the site has their targets, and show its drawings."""
+    """Return a page with the links of the site, and with tables in place of drawings."""
     path = repository_path(names["page"].file.src_uri)
     return rewrite_links(arrows_as_table(markdown), path)

@@ -13,7 +13,7 @@ from .our_models import model
 def build(name: str, workload: Workload, checkpoints: int) -> Peer:
     """Return the peer, its step to be compiled when it is first taken."""
     del name
-    # Sections of time are equal, and no loop: each reads a slice of its own.
+    # Parts of a sequence are a loop without the option, and a single section is none.
     has_loop = checkpoints != 1 and not workload.is_recurrent
     made = model(workload, checkpoints, scan_layers=has_loop)
     assign(workload, made.trainable_variables)

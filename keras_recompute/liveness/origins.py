@@ -170,10 +170,10 @@ class Names:
 
     @functools.cached_property
     def _whole_paths(self) -> Mapping[str, str]:
-        """The paths of layers with weights, by ends of these that only one layer has.
+        """The full paths of layers with weights, by shorter ends that only one path has.
 
-        Sections, and JAX, call the layers of a Sequential outside of its scope, which their weights
-        are called by.
+        The weights of a Sequential have its name in front, as in "net/dense/kernel". The operations
+        of its layers do not in sections and on JAX: "dense/MatMul".
         """
         layers: set[str] = set()
         for weight in self.weights:

@@ -1,7 +1,7 @@
 """Cuts a list of calls where it repeats itself, as the blocks of a deep model do.
 
-Calls are compared by kinds, whatever these are. So it is up to the caller whether repeated calls do
-the same.
+The caller says by a function which calls are of one kind, and answers for it that such calls do the
+same.
 """
 
 from __future__ import annotations
