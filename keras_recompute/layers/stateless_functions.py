@@ -35,6 +35,8 @@ from ..seams.keras.call_context import (
     stateless_scope,
 )
 from ..seams.keras.layers import add_losses, backend_variable, layers_in
+from ..seams.keras.time_loops import time_loops_now
+from .active_groups import groups_now
 from .masks_and_losses import append_masks, attach_masks, detach_losses
 
 if TYPE_CHECKING or current_backend() == JAX:
@@ -231,6 +233,7 @@ class PureCall:
         self._function, self._layers, self._policy = function, layers, policy
         self._name = section_name(name)
         self._around = entry_layer(), current_training(), autocast_dtype()
+        self._contexts = groups_now(), time_loops_now()
         self.read: dict[int, tuple[Any, Any]] = {}
         self.assigned: list[Any] = []
         self._replaying = remat.same_state([*layers, *modules], self.read, used)
@@ -298,7 +301,11 @@ class PureCall:
         """Return what was around the call: the backward pass replays it long after that ended."""
         layer, training, cast_to = self._around
         replay = self._replaying() if next(self._runs) else contextlib.nullcontext()
-        with replay, pass_training(training, layer), autocast_to(cast_to):
+        with contextlib.ExitStack() as stack:
+            for context in (replay, pass_training(training, layer), autocast_to(cast_to)):
+                stack.enter_context(context)
+            for now in self._contexts:
+                stack.enter_context(now())
             yield
 
     def _write_back(self, results: Sequence[Any]) -> list[Any]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -42,10 +41,7 @@ from ..engine.scan import (
     section_spec,
 )
 from ..seams.keras.time_loops import replace_time_loops
-from ..user_code import warn_user
-
-# Steps: a shorter sequence would keep as many states as steps.
-_SHORTEST = 4
+from .time_loops import LoopOptions, is_cut, sqrt_sections, warn_uncut
 
 
 @dataclass(frozen=True)
@@ -64,23 +60,6 @@ def section_recurrent_layers() -> Iterator[list[Cut]]:
         yield cuts
 
 
-def sqrt_sections(steps: int) -> list[tuple[int, int]]:
-    """Return how ``steps`` are divided: pairs of a number of sections and their length, in order.
-
-    If a number of sections near sqrt(steps) divides the steps, all sections are equal. Otherwise
-    the first ones are one step longer.
-    """
-    root = math.sqrt(steps)
-    near = range(math.ceil(root / math.sqrt(2)), math.floor(root * math.sqrt(2)) + 1)
-    dividing = [count for count in near if steps % count == 0]
-    if dividing:
-        count = min(dividing, key=lambda n: abs(n - root))
-        return [(count, steps // count)]
-    count = round(root)
-    longer = steps % count
-    return [(longer, steps // count + 1), (count - longer, steps // count)]
-
-
 def _run(
     cuts: list[Cut],
     plain: Callable[..., Any],
@@ -91,41 +70,14 @@ def _run(
     **options: Any,
 ) -> Any:
     """Run the step of ``layer`` in sections of time, in place of Keras's loop ``plain``."""
-    given = _Options(**options)
+    given = LoopOptions(**options)
+    is_traced = not tf.executing_eagerly() and not in_vectorized_map()
     with replace_time_loops(None):
-        if _is_sequence(inputs) and not given.time_major and not tf.is_tensor(given.input_length):
-            steps = inputs.shape[1]
-            if steps is None:
-                shape = f"the length of its sequences, {inputs.shape}, is not fixed"
-                _warn(layer, f"{shape}. Give keras.Input a length, and batches of that length")
-            elif steps >= _SHORTEST:
-                found = _Recurrence(layer, step_function, inputs, initial_states, given).run(cuts)
-                if found is not None:
-                    return found
+        if is_traced and is_cut(layer, inputs, given):
+            found = _Recurrence(layer, step_function, inputs, initial_states, given).run(cuts)
+            if found is not None:
+                return found
         return plain(step_function, inputs, initial_states, **options)
-
-
-def _is_sequence(inputs: Any) -> bool:
-    return isinstance(inputs, tf.Tensor) and not tf.executing_eagerly() and not in_vectorized_map()
-
-
-def _warn(layer: keras.layers.RNN, reason: str) -> None:
-    uncut = f"the time steps of {layer.name!r} all stay in memory until their backward pass"
-    warn_user(f"{uncut}, as in the plain model: {reason}")
-
-
-@dataclass(frozen=True)
-class _Options:
-    """Options of Keras's loop over time."""
-
-    go_backwards: bool = False
-    mask: tf.Tensor | None = None
-    constants: Sequence[tf.Tensor] | None = None
-    unroll: bool = False
-    input_length: Any = None
-    time_major: bool = False
-    zero_output_for_mask: bool = False
-    return_all_outputs: bool = True
 
 
 class _Recurrence:
@@ -142,7 +94,7 @@ class _Recurrence:
         step_function: Callable[..., Any],
         inputs: tf.Tensor,
         initial_states: Sequence[Any],
-        options: _Options,
+        options: LoopOptions,
     ) -> None:
         self._layer, self._step_function, self._options = layer, step_function, options
         self._structure = tuple(initial_states)
@@ -171,7 +123,9 @@ class _Recurrence:
             return None
         lengths = sqrt_sections(self._steps)
         if not all(map(step.joint.trace.purity.is_pure, step.joint.trace.graph.get_operations())):
-            _warn(self._layer, "its cell draws random numbers or changes variables at each step")
+            warn_uncut(
+                self._layer, "its cell draws random numbers or changes variables at each step"
+            )
             # Keras runs each step once, and has run none yet.
             if self._options.unroll:
                 return None

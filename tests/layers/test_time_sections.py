@@ -14,7 +14,8 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.errors import RecomputeWarning
-from keras_recompute.layers.time_sections import section_recurrent_layers, sqrt_sections
+from keras_recompute.layers.time_loops import sqrt_sections
+from keras_recompute.layers.time_sections import section_recurrent_layers
 from tests.oracle import assert_all_close
 
 layers = keras.layers

@@ -5,7 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.seams.keras.time_loops import replace_time_loops, time_loops_are_replaced
+from keras_recompute.seams.keras.time_loops import (
+    dropout_masks_now,
+    replace_time_loops,
+    time_loops_are_replaced,
+    time_loops_now,
+)
 
 X = tf.constant(np.random.default_rng(0).normal(size=(2, 5, 3)), tf.float32)
 MASK = tf.constant([[True] * 5, [True, False, True, True, False]])
@@ -74,3 +79,25 @@ def test_whose_loop_it_is_can_be_asked():
         assert time_loops_are_replaced()
         with replace_time_loops(None):
             assert not time_loops_are_replaced()
+
+
+def test_later_they_run_as_they_did():
+    seen = []
+    with replace_time_loops(noting(seen)):
+        then = time_loops_now()
+    with then():
+        keras.layers.LSTM(4, name="later")(X)
+    assert [name for name, *_ in seen] == ["later"]
+
+
+def test_dropout_masks_of_a_call_are_found_again():
+    layer = keras.layers.RNN([keras.layers.LSTMCell(4, recurrent_dropout=0.5)])
+    layer.build(X.shape)
+    cell = layer.cell.cells[0]
+    mask = cell.get_recurrent_dropout_mask(tf.ones((2, 4)))
+    then = dropout_masks_now(layer)
+    cell.reset_recurrent_dropout_mask()
+    with then():
+        assert cell.get_recurrent_dropout_mask(tf.ones((2, 4))) is mask
+    other = cell.get_recurrent_dropout_mask(tf.ones((2, 4)))
+    assert other is not mask

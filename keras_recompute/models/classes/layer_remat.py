@@ -23,6 +23,7 @@ import keras
 
 from ...errors import InvalidArgumentError
 from ...keras_backend.gradient_demand import gradient_may_be_asked
+from ...layers.active_groups import is_active, with_group, without_group
 from ...seams.keras.graph import CloneObserver, Functional
 from ...seams.keras.layers import layers_in
 from ...seams.keras.training import has_own_train_step
@@ -47,7 +48,6 @@ class RematLayers:
         self._lock = threading.Lock()
         self._users = 0
         self._before: dict[Any, Any] = {}
-        self._here = threading.local()
         # Whether the layers that were traced save memory.
         self._saves: dict[Any, bool] = {}
         # Whether the warning was given, or is not needed because memory is measured.
@@ -70,11 +70,10 @@ class RematLayers:
                     self._before[layer, name] = vars(layer).get(name)
                     # Not by setattr: a layer that was built takes no more attributes.
                     vars(layer)[name] = call
-        before, self._here.is_active = getattr(self._here, "is_active", False), True
         try:
-            yield
+            with with_group(self):
+                yield
         finally:
-            self._here.is_active = before
             with self._lock:
                 self._users -= 1
                 for (layer, name), own in self._before.items() if self._users == 0 else ():
@@ -99,22 +98,23 @@ class RematLayers:
     def _recomputed(self, layer: keras.layers.Layer, name: str) -> Callable[..., Any]:
         plain = getattr(layer, name)
 
+        @functools.wraps(plain)
+        def whole(*args: Any, **kwargs: Any) -> Any:
+            """Return what ``plain`` does: the layers inside are recomputed with it, as one."""
+            # Here and not around it, since a replay runs it in the backward pass.
+            with without_group(self):
+                return plain(*args, **kwargs)
+
         def note(saves_memory: bool) -> None:
             self._saves[layer] = self._saves.get(layer, False) or saves_memory
 
-        recomputed = recomputed_call(layer, plain, note)
+        recomputed = recomputed_call(layer, whole, note)
 
         @functools.wraps(plain)
         def call(*args: Any, **kwargs: Any) -> Any:
-            is_active = getattr(self._here, "is_active", False)
-            if not is_active or not gradient_may_be_asked():
+            if not is_active(self) or not gradient_may_be_asked():
                 return plain(*args, **kwargs)
-            # The layers inside are recomputed with it.
-            self._here.is_active = False
-            try:
-                return recomputed(*args, **kwargs)
-            finally:
-                self._here.is_active = True
+            return recomputed(*args, **kwargs)
 
         return call
 

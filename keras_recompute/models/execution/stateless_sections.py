@@ -31,8 +31,10 @@ from ..keras_graph.timestep_concat import commute_concat
 
 if TYPE_CHECKING or current_backend() == JAX:
     from ...keras_backend import jax_remat as remat
+    from ...layers.jax_time_sections import section_recurrent_layers
 else:
     from ...keras_backend import torch_remat as remat
+    from ...layers.torch_time_sections import section_recurrent_layers
 
 Arrays = Sequence[Any]
 _LARGE = 2**14  # elements of a kernel whose copy is worth the time to make it again
@@ -175,6 +177,10 @@ class SectionRunner(TrainedModel):
         return remat.may_be_differentiated([*flat, *weights])
 
     def _run_sections(self, plan: SectionPlan, flat: Arrays) -> list[Any]:
+        with section_recurrent_layers() if plan.recomputes else nullcontext():
+            return self._run_steps(plan, flat)
+
+    def _run_steps(self, plan: SectionPlan, flat: Arrays) -> list[Any]:
         values = starting_values(plan.graph, flat)
         if self._scan_layers or (current_backend() == JAX and plan.repeats_layers):
             self._run_loops(plan, values)
@@ -279,7 +285,8 @@ def recomputed_call(
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        results = call_recomputed(plain, args, kwargs, layers_in(layer), name=layer.name)
+        with section_recurrent_layers():
+            results = call_recomputed(plain, args, kwargs, layers_in(layer), name=layer.name)
         note(True)
         return results
 

@@ -26,6 +26,7 @@ from ...liveness.jax_functions import batch_spec as shape_of
 from ..execution.array_sizes import spec_bytes
 from ..keras_graph.call_graph import Call, Key, as_trained
 from .cost_record import LayerCost, Sources
+from .time_cuts import noted_loops, with_time_cut
 
 _VIEWS = frozenset("reshape squeeze expand_dims copy stop_gradient".split())
 _FREE = _VIEWS | {"broadcast_in_dim"}
@@ -101,8 +102,10 @@ def _layer_cost(call: Call, signature: Sequence[jax.ShapeDtypeStruct]) -> LayerC
         return outputs, pull_back(incoming)
 
     results = jax.eval_shape(forward, list(signature), weights)
-    traced = jax.make_jaxpr(both)(list(signature), weights, results)
-    return _Program(traced, len(signature), len(weights), len(results)).cost()
+    with noted_loops() as steps:
+        traced = jax.make_jaxpr(both)(list(signature), weights, results)
+    cost = _Program(traced, len(signature), len(weights), len(results)).cost()
+    return with_time_cut(cost, call.operation, steps)
 
 
 def _no_gradient(output: Any) -> Any:

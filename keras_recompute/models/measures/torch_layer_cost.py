@@ -18,6 +18,7 @@ from ...liveness.torch_fake_runs import fake_of, fake_run
 from ...seams.keras.layers import backend_variable, layers_in
 from ..keras_graph.call_graph import Call, Key, as_trained
 from .cost_record import LayerCost
+from .time_cuts import noted_loops, with_time_cut
 
 
 class LayerProfiler:
@@ -49,7 +50,8 @@ def _layer_cost(call: Call, signature: Sequence[keras.KerasTensor]) -> LayerCost
                 tensor.requires_grad_()
         values = dict(zip(call.inputs, inputs))
         counter = FlopCounterMode(display=False)
-        with counter, torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        noted = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
+        with counter, noted, noted_loops() as steps:
             as_trained(call).run(values)
         outputs = [values[key] for key in call.outputs]
         of_inputs = {id(storage_of(tensor)): n for n, tensor in enumerate(inputs)}
@@ -69,7 +71,7 @@ def _layer_cost(call: Call, signature: Sequence[keras.KerasTensor]) -> LayerCost
         operations = float(counter.get_total_flops() + made)
     # Nothing is fused, so that no result is computed again from its sources.
     own = (None,) * len(outputs)
-    return LayerCost(
+    cost = LayerCost(
         kept=kept,
         kept_in_section=kept,
         reads=frozenset(),
@@ -80,3 +82,4 @@ def _layer_cost(call: Call, signature: Sequence[keras.KerasTensor]) -> LayerCost
         cost=operations,
         workspaces=None,
     )
+    return with_time_cut(cost, operation, steps)

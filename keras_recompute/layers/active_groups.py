@@ -1,0 +1,44 @@
+"""The groups of layers whose calls are recomputed here, for which a replay finds what was so."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+_groups: ContextVar[tuple[Any, ...]] = ContextVar("groups of layers to recompute", default=())
+
+
+def is_active(group: Any) -> bool:
+    """Whether calls of the layers of ``group`` are recomputed here."""
+    return any(each is group for each in _groups.get())
+
+
+@contextlib.contextmanager
+def with_group(group: Any) -> Iterator[None]:
+    """Recompute calls of the layers of ``group`` inside the context, in this thread."""
+    with _with_groups((*_groups.get(), group)):
+        yield
+
+
+@contextlib.contextmanager
+def without_group(group: Any) -> Iterator[None]:
+    """Recompute no calls of the layers of ``group`` inside the context."""
+    with _with_groups(tuple(each for each in _groups.get() if each is not group)):
+        yield
+
+
+def groups_now() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """Return a context in which the groups are active that are so now."""
+    groups = _groups.get()
+    return lambda: _with_groups(groups)
+
+
+@contextlib.contextmanager
+def _with_groups(groups: tuple[Any, ...]) -> Iterator[None]:
+    token = _groups.set(groups)
+    try:
+        yield
+    finally:
+        _groups.reset(token)

@@ -1,0 +1,119 @@
+"""The time loop of Keras's recurrent layers in sections, on JAX: see ``time_sections``.
+
+A section is Keras's own loop over some of the steps, recomputed as a whole. Sections of one length
+are a ``jax.lax.scan``, so that the program does not grow with time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+
+from ..keras_backend import jax_remat
+from ..op_names import backward_scope, forward_scope, section_name
+from ..seams.keras.time_loops import replace_time_loops
+from .time_loops import LoopOptions, is_cut, sqrt_sections, warn_uncut
+
+Arrays = Sequence[jax.Array]
+
+
+@contextlib.contextmanager
+def section_recurrent_layers() -> Iterator[None]:
+    """Make Keras's recurrent layers keep one state per section of time."""
+    with replace_time_loops(_run):
+        yield
+
+
+def _run(
+    plain: Callable[..., Any],
+    layer: keras.layers.RNN,
+    step_function: Callable[..., Any] | None,
+    inputs: jax.Array,
+    initial_states: Any,
+    **options: Any,
+) -> Any:
+    """Run the step of ``layer`` in sections of time, in place of Keras's loop ``plain``."""
+    given = LoopOptions(**options)
+    with replace_time_loops(None):
+        if not is_cut(layer, inputs, given):
+            return plain(step_function, inputs, initial_states, **options)
+        if given.unroll and given.mask is not None:
+            # The first masked step of a section would repeat zeros.
+            warn_uncut(layer, "unroll=True with a mask. Leave unroll out")
+            return plain(step_function, inputs, initial_states, **options)
+        return _Recurrence(plain, layer, step_function, given).run(inputs, initial_states)
+
+
+class _Recurrence:
+    """One call of a recurrent layer."""
+
+    def __init__(
+        self,
+        plain: Callable[..., Any],
+        layer: keras.layers.RNN,
+        step_function: Callable[..., Any] | None,
+        options: LoopOptions,
+    ) -> None:
+        self._plain, self._step_function, self._options = plain, step_function, options
+        self._name = section_name(layer.name)
+
+    def run(self, inputs: jax.Array, initial_states: Any) -> tuple[jax.Array, jax.Array, Any]:
+        """Return last output, all outputs and last states, as Keras does."""
+        sequences = [inputs]
+        if self._options.mask is not None:
+            sequences.append(self._options.mask.astype("bool"))
+        if self._options.go_backwards:
+            sequences = [jnp.flip(each, axis=1) for each in sequences]
+        states, structure = jax.tree.flatten(initial_states)
+        states = list(map(jnp.asarray, states))  # a stateful layer passes variables
+
+        def section(*arrays: jax.Array) -> list[jax.Array]:
+            """Return the states behind a section, and its outputs, ``(batch, steps, units)``."""
+            before = structure.unflatten(arrays[: len(states)])
+            x, *masks = arrays[len(states) :]
+            last, outputs, after = self._plain(
+                self._step_function,
+                x,
+                before,
+                mask=masks[0] if masks else None,
+                constants=self._options.constants,
+                unroll=self._options.unroll,
+                zero_output_for_mask=self._options.zero_output_for_mask,
+                return_all_outputs=self._options.return_all_outputs,
+            )
+            returned = outputs if self._options.return_all_outputs else last[:, None]
+            return [*jax.tree.leaves(after), returned]
+
+        recomputed = jax_remat.recomputed(section, name=backward_scope(self._name))
+
+        def body(carry: list[jax.Array], slices: list[jax.Array]) -> Any:
+            *after, outputs = recomputed(*carry, *slices)
+            return after, outputs
+
+        joined, begin = [], 0
+        for count, length in sqrt_sections(inputs.shape[1]):
+            end = begin + count * length
+            parts = [_in_sections(each[:, begin:end], count) for each in sequences]
+            with jax_remat.named_scope(forward_scope(self._name)):
+                states, outputs = jax.lax.scan(body, states, parts)
+            joined.append(_joined(outputs))
+            begin = end
+        whole = jnp.concatenate(joined, axis=1) if len(joined) > 1 else joined[0]
+        return whole[:, -1], whole, structure.unflatten(states)
+
+
+def _in_sections(sequence: jax.Array, count: int) -> jax.Array:
+    """Return ``(batch, time, ...)`` as ``(count, batch, time / count, ...)``."""
+    batch, steps, *rest = sequence.shape
+    return jnp.moveaxis(sequence.reshape(batch, count, steps // count, *rest), 1, 0)
+
+
+def _joined(sections: jax.Array) -> jax.Array:
+    """Return ``(count, batch, time, ...)`` as ``(batch, count * time, ...)``."""
+    count, batch, steps, *rest = sections.shape
+    return jnp.moveaxis(sections, 0, 1).reshape(batch, count * steps, *rest)
