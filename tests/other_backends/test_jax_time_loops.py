@@ -13,10 +13,10 @@ from keras_recompute.errors import InvalidArgumentError
 
 L = keras.layers
 RNG = np.random.default_rng(0)
-TIME, FEATURES, UNITS = 25, 6, 3
+TIME, FEATURES, UNITS = 10, 6, 3
 X = RNG.normal(size=(3, TIME, FEATURES)).astype("float32")
 Y = RNG.normal(size=(3, TIME, 1)).astype("float32")
-EVENLY = [(start, start + 5) for start in range(0, TIME, 5)]
+EVENLY = [(start, start + 2) for start in range(0, TIME, 2)]
 
 
 def recurrent(spans=EVENLY, *, before=None, make=L.LSTM, **options):
@@ -36,7 +36,7 @@ def recurrent(spans=EVENLY, *, before=None, make=L.LSTM, **options):
     return keras.Model(inputs, L.Dense(1)(L.Concatenate(axis=1)(parts)))
 
 
-# Of five parts the last is not recomputed: four are a loop. Those over timesteps have length 5.
+# Of five parts the last is not recomputed: four are a loop. Those over timesteps have length 2.
 @pytest.mark.parametrize("make", [kr.LSTM, L.GRU])
 def test_parts_are_a_loop_and_train_as_plain_keras(make):
     def build():
@@ -73,9 +73,9 @@ def test_an_input_that_is_differentiated_has_its_gradient():
 
 # No part of other lengths has four timesteps, which would be a loop of four as well.
 OTHERS = {
-    "one is longer": [(0, 5), (5, 10), (10, 16), (16, 19), (19, 25)],
+    "one is longer": [(0, 2), (2, 4), (4, 7), (7, 8), (8, 10)],
     "backwards": EVENLY[::-1],
-    "with gaps": [(0, 3), (5, 8), (10, 13), (11, 14), (22, 25)],
+    "with gaps": [(0, 2), (3, 5), (5, 7), (6, 8), (8, 10)],
 }
 
 
@@ -115,13 +115,13 @@ def test_a_short_sequence_is_refused_in_a_loop_too():
     inputs = keras.Input((None, FEATURES))
     layer = L.LSTM(UNITS, return_state=True)
     states = None
-    for start in range(0, TIME, 5):
-        part = kr.TimeSlice(start, start + 5)(inputs)
+    for start in range(0, TIME, 2):
+        part = kr.TimeSlice(start, start + 2)(inputs)
         _, *states = layer(part, initial_state=states)
         states = kr.RecomputationCheckpoint()(states)
     model = kr.Model(inputs, L.Dense(1)(states[0]))
-    with pytest.raises(InvalidArgumentError, match="has only 10"):
-        step_of(model, X[:, :10])(weights_of(model))
+    with pytest.raises(InvalidArgumentError, match="has only 4"):
+        step_of(model, X[:, :4])(weights_of(model))
 
 
 def test_memory_and_the_program_hardly_grow_with_the_number_of_parts():
