@@ -70,3 +70,44 @@ def bytes_crossing(done: int, calls: Sequence[Call]) -> int:
         else:
             read.update(call.inputs)
     return sum(made[key] for key in read.intersection(made))
+
+
+def single_cuts(calls: Sequence[Call]) -> list[int]:
+    """Return the positions of calls that all earlier calls lead to, and the last position."""
+    last = len(calls) - 1
+    found = []
+    for n, needed in enumerate(ancestors(calls)[:last]):
+        if needed == (1 << (n + 1)) - 1:
+            found.append(n)
+    return [*found, last]
+
+
+def order_with_most_cuts(calls: Sequence[Call]) -> list[int]:
+    """Return the positions of ``calls`` in the order in which there are most ``single_cuts``.
+
+    Keras runs layers by their distance from the outputs. Then the first layers of a decoder run
+    between those of its encoder, and no call of the encoder has all earlier ones lead to it. In the
+    other order each branch runs to its end, the longest first.
+    """
+    running = list(range(len(calls)))
+    by_branches = _order_by_branches(calls)
+    reordered = [calls[n] for n in by_branches]
+    return by_branches if len(single_cuts(reordered)) > len(single_cuts(calls)) else running
+
+
+def _order_by_branches(calls: Sequence[Call]) -> list[int]:
+    maker: dict[Key, int] = {}
+    for n, call in enumerate(calls):
+        maker.update(dict.fromkeys(call.outputs, n))
+    length = [needed.bit_count() for needed in ancestors(calls)]
+    order: dict[int, None] = {}
+    # From the last call backwards, each behind what it reads.
+    waiting = list(range(len(calls)))
+    while waiting:
+        n = waiting[-1]
+        read = {maker[key] for key in calls[n].inputs if key in maker}.difference(order)
+        if n in order or not read:
+            order[waiting.pop()] = None
+        else:
+            waiting.extend(sorted(read, key=length.__getitem__))
+    return list(order)

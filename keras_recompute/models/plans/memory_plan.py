@@ -18,6 +18,7 @@ from ...sizes import parse_bytes
 from ..classes.model import Model, named_checkpoints
 from ..execution.array_sizes import bytes_of_variables
 from ..keras_graph.call_graph import checkpoints_in
+from ..keras_graph.cut_points import order_with_most_cuts
 from ..measures.backend_measures import (
     reason_to_wait,
     seconds_with_jit_and_without,
@@ -143,7 +144,9 @@ def plan(
         )
     functional = functional_model(model)
     check_trainable(model)
-    graph = graph_of(functional)
+    running = graph_of(functional)
+    order = order_with_most_cuts(running.calls)
+    graph = replace(running, calls=tuple(running.calls[n] for n in order))
     marks = checkpoints_in(graph.calls)
     if marks:
         raise InvalidArgumentError(
@@ -161,7 +164,7 @@ def plan(
             timed=timed,
         )
     verified = leanest_verified if is_leanest else cheapest_verified
-    candidates = Candidates(model, graph, prediction, budget_bytes)
+    candidates = Candidates(model, graph, order, prediction, budget_bytes)
     inputs = tuple(map(specs.__getitem__, graph.inputs))
 
     if needed_bytes is not None:

@@ -30,7 +30,8 @@ from ...planning.single_replay import (
     smallest_room_bytes,
 )
 from ..execution.array_sizes import spec_bytes
-from ..keras_graph.call_graph import Call, Graph, Key, ancestors
+from ..keras_graph.call_graph import Call, Graph, Key
+from ..keras_graph.cut_points import single_cuts
 from ..measures.backend_measures import PLAIN_UPDATES_WAIT, LayerProfiler
 from ..measures.cost_record import LayerCost, Sources
 
@@ -145,7 +146,7 @@ def predict(
     step that makes them has run backward. Of the last step they count as its activations. And so
     are the gradients of weights that several steps share, and of all if ``gradients_wait``.
     """
-    places = _places(graph.calls)
+    places = single_cuts(graph.calls)
     profiler = LayerProfiler(specs, timed=timed)
     measured = list(map(profiler, graph.calls))
     values = _Values(graph, specs)
@@ -225,16 +226,6 @@ def _weight_gradients(calls: Sequence[Call], places: Sequence[int]) -> tuple[tup
         else:
             shared_bytes += bytes_of[variable]
     return tuple(own_bytes), shared_bytes
-
-
-def _places(calls: Sequence[Call]) -> list[int]:
-    """Return the positions of calls that all earlier calls lead to, and the last position."""
-    last = len(calls) - 1
-    found = []
-    for n, needed in enumerate(ancestors(calls)[:last]):
-        if needed == (1 << (n + 1)) - 1:
-            found.append(n)
-    return [*found, last]
 
 
 class _Values:

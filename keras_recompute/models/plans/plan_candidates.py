@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -115,10 +115,14 @@ def _counted(names: tuple[str, ...], noun: str) -> str:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The plans that there are for a model, each with the model that follows it."""
+    """The plans that there are for a model, each with the model that follows it.
+
+    ``order`` has the position at which each call of ``graph`` runs.
+    """
 
     model: keras.Model
     graph: Graph
+    order: Sequence[int]
     prediction: Prediction
     budget_bytes: int
     plain_peak_bytes: int | None = None  # as far as it was found, and not only predicted
@@ -129,7 +133,7 @@ class Candidates:
         positions, names = [], []
         for first in sections[1:]:
             position = prediction.places[first - 1]
-            positions.append(position)
+            positions.append(self.order[position])
             names.append(self.graph.calls[position].operation.name)
         plan = self._plan(
             checkpoints=tuple(names),

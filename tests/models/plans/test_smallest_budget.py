@@ -1,12 +1,15 @@
 """The smallest budget of a plan: what the leanest plan needs, found with few proofs."""
 
+import keras
 import pytest
 
 import keras_recompute as kr
+from keras_recompute.models.keras_graph.cut_points import order_with_most_cuts, single_cuts
+from keras_recompute.models.plans.checkpointed import graph_of
 from keras_recompute.models.plans.memory_plan import plan as plan_and_prove
 from keras_recompute.planning import BudgetTooSmallError
 
-from .test_memory_plan import BATCH, dense, plan, residual
+from .test_memory_plan import BATCH, WIDE, dense, plan, residual
 
 
 @pytest.mark.parametrize("make", [dense, residual])
@@ -56,3 +59,34 @@ def test_the_plain_model_may_need_least():
     options = {"batch_size": BATCH, "needed_bytes": lambda model: 7 + len(model.plan.checkpoints)}
     _, found = plan_and_prove(dense(), memory_budget="smallest", **options)
     assert (found.checkpoints, found.budget_bytes) == ((), 7)
+
+
+def encoder_decoder():
+    """Layers before a decoder whose blocks read the end of an encoder as well."""
+    x, y = inputs = keras.Input((WIDE,)), keras.Input((WIDE,))
+
+    def layer(name, x):
+        return keras.layers.Dense(WIDE, "tanh", name=name)(x)
+
+    for number in range(6):
+        x = layer(f"encoder_{number}", x)
+    for number in range(4):
+        y = layer(f"before_{number}", y)
+    for number in range(4):
+        y = layer(f"decoder_{number}", keras.layers.Add()([y, x]))
+    return keras.Model(inputs, keras.layers.Dense(1)(y))
+
+
+def test_an_encoder_is_planned_as_its_decoder_is():
+    model = encoder_decoder()
+    calls = graph_of(model).calls
+    ordered = [calls[n] for n in order_with_most_cuts(calls)]
+    encoder, before = [f"encoder_{n}" for n in range(6)], [f"before_{n}" for n in range(4)]
+    assert [call.operation.name for call in ordered[:10]] == encoder + before
+    # Two for each of four blocks, and the head. Keras runs before_0 behind encoder_2.
+    assert len(single_cuts(ordered)) == 6 + 2 * 4 + 1
+    assert len(single_cuts(calls)) == 3 + 2 * 4 + 1
+
+    planned, found = plan(model, memory_budget="smallest", batch_size=BATCH)
+    assert set(found.checkpoints).intersection(encoder[3:])
+    assert planned.plan.checkpoints == found.checkpoints
