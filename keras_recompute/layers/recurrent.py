@@ -49,7 +49,8 @@ class _Fused(keras.layers.RNN):
 
         Takes sequences ``(batch, time, features)`` and states ``(batch, units)``. Returns the last
         output ``(batch, units)``, all outputs ``(batch, time, units)`` and the last states. Raises
-        UnsupportedError for a mask and for an unknown number of timesteps.
+        UnsupportedError for a mask, for an unknown number of timesteps, and for use_cudnn=True
+        where it does not run on cuDNN.
         """
         if any(m is not None for m in keras.tree.flatten(mask)):
             raise UnsupportedError(
@@ -59,6 +60,12 @@ class _Fused(keras.layers.RNN):
             )
         if has_cudnn() and self.use_cudnn:
             return super().inner_loop(sequences, initial_state, mask, training)
+        if self.use_cudnn is True:
+            raise UnsupportedError(
+                f"{type(self).__name__} {self.name!r} has use_cudnn=True, and does not run on "
+                "cuDNN here: on TensorFlow never, on JAX and PyTorch where there is a GPU. Leave "
+                f"use_cudnn out, or use keras.layers.{type(self).__name__}."
+            )
         if sequences.shape[1] is None:
             raise UnsupportedError(
                 f"{type(self).__name__} {self.name!r} needs a known number of timesteps, and its "

@@ -290,6 +290,11 @@ def test_a_mask_is_refused(cell):
         ours(embedded)
 
 
+def test_cudnn_is_not_ignored():
+    with pytest.raises(UnsupportedError, match=r"has use_cudnn=True.*on TensorFlow never"):
+        GRU(2, use_cudnn=True)(tf.zeros([1, 3, 2]))
+
+
 @CELL
 def test_an_unknown_number_of_timesteps_is_refused(cell):
     ours, _ = pair(cell)

@@ -186,6 +186,8 @@ def test_the_kernel_of_gpus_is_keras_s(monkeypatch):
 
 def test_masks_and_other_activations_are_refused():
     ours, _ = pair("gru-after")
+    with pytest.raises(UnsupportedError, match="has use_cudnn=True, and does not run on cuDNN"):
+        kr.LSTM(UNITS, use_cudnn=True)(X)
     with pytest.raises(UnsupportedError, match="was given a mask"):
         ours(X, mask=np.ones((BATCH, TIME), bool))
     with pytest.raises(UnsupportedError, match="activation='relu' is not supported"):
