@@ -15,6 +15,9 @@ pip install "keras-recompute[jax,devices]"
 KERAS_BACKEND=jax python3 device_budget.py
 ```
 
+Where there is no GPU, JAX says so in a long error, and goes on. `JAX_PLATFORMS=cpu` in front of
+`python3` keeps it from looking for one.
+
 On PyTorch no compiler is needed: `pip install "keras-recompute[torch]"`.
 
 ## The model and its batch
