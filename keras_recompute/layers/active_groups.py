@@ -1,4 +1,8 @@
-"""The groups of layers whose calls are recomputed here, for which a replay finds what was so."""
+"""The groups of layers that ``checkpointed(layers=)`` recomputes call by call, as long as it does.
+
+A group is active while its model trains, in that thread. On JAX and PyTorch a replay runs with the
+groups that were active at the call.
+"""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ are a ``jax.lax.scan``, so that the program does not grow with time.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
@@ -16,37 +16,27 @@ import keras
 
 from ..keras_backend import jax_remat
 from ..op_names import backward_scope, forward_scope, section_name
-from ..seams.keras.time_loops import replace_time_loops
-from .time_loops import LoopOptions, is_cut, sqrt_sections, warn_uncut
-
-Arrays = Sequence[jax.Array]
+from .time_loops import LoopOptions, cut_time_loops, sqrt_sections, warn_uncut
 
 
-@contextlib.contextmanager
-def section_recurrent_layers() -> Iterator[None]:
+def section_recurrent_layers() -> AbstractContextManager[None]:
     """Make Keras's recurrent layers keep one state per section of time."""
-    with replace_time_loops(_run):
-        yield
+    return cut_time_loops(_cut)
 
 
-def _run(
+def _cut(
     plain: Callable[..., Any],
     layer: keras.layers.RNN,
     step_function: Callable[..., Any] | None,
     inputs: jax.Array,
     initial_states: Any,
-    **options: Any,
+    options: LoopOptions,
 ) -> Any:
-    """Run the step of ``layer`` in sections of time, in place of Keras's loop ``plain``."""
-    given = LoopOptions(**options)
-    with replace_time_loops(None):
-        if not is_cut(layer, inputs, given):
-            return plain(step_function, inputs, initial_states, **options)
-        if given.unroll and given.mask is not None:
-            # The first masked step of a section would repeat zeros.
-            warn_uncut(layer, "unroll=True with a mask. Leave unroll out")
-            return plain(step_function, inputs, initial_states, **options)
-        return _Recurrence(plain, layer, step_function, given).run(inputs, initial_states)
+    if options.unroll and options.mask is not None:
+        # The first masked step of a section would repeat zeros.
+        warn_uncut(layer, "unroll=True with a mask. Leave unroll out")
+        return None
+    return _Recurrence(plain, layer, step_function, options).run(inputs, initial_states)
 
 
 class _Recurrence:

@@ -301,11 +301,8 @@ class PureCall:
         """Return what was around the call: the backward pass replays it long after that ended."""
         layer, training, cast_to = self._around
         replay = self._replaying() if next(self._runs) else contextlib.nullcontext()
-        with contextlib.ExitStack() as stack:
-            for context in (replay, pass_training(training, layer), autocast_to(cast_to)):
-                stack.enter_context(context)
-            for now in self._contexts:
-                stack.enter_context(now())
+        groups, loops = self._contexts
+        with replay, pass_training(training, layer), autocast_to(cast_to), groups(), loops():
             yield
 
     def _write_back(self, results: Sequence[Any]) -> list[Any]:

@@ -1,14 +1,16 @@
-"""Calls of Keras's loop over time, and where it is cut: what all backends share."""
+"""What all backends share that cut Keras's loop over time: its options, and where it is cut."""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 
+from ..seams.keras.time_loops import replace_time_loops
 from ..user_code import warn_user
 
 # Steps: a shorter sequence would keep as many states as steps.
@@ -27,6 +29,29 @@ class LoopOptions:
     time_major: bool = False
     zero_output_for_mask: bool = False
     return_all_outputs: bool = True
+
+
+@contextlib.contextmanager
+def cut_time_loops(
+    cut: Callable[..., Any], *, where: Callable[[], bool] = lambda: True
+) -> Iterator[None]:
+    """Run the loops of Keras's recurrent layers by ``cut`` where they can be cut.
+
+    ``cut(plain, layer, step, inputs, initial_states, options)`` returns what Keras's loop ``plain``
+    would, or None to have that run. ``where`` says whether the backend cuts loops at that moment.
+    """
+
+    def run(
+        plain: Any, layer: Any, step: Any, inputs: Any, initial_states: Any, **options: Any
+    ) -> Any:
+        given, found = LoopOptions(**options), None
+        with replace_time_loops(None):
+            if where() and is_cut(layer, inputs, given):
+                found = cut(plain, layer, step, inputs, initial_states, given)
+            return plain(step, inputs, initial_states, **options) if found is None else found
+
+    with replace_time_loops(run):
+        yield
 
 
 def is_cut(layer: keras.layers.RNN, inputs: Any, options: LoopOptions) -> bool:

@@ -40,8 +40,7 @@ from ..engine.scan import (
     scan_sections,
     section_spec,
 )
-from ..seams.keras.time_loops import replace_time_loops
-from .time_loops import LoopOptions, is_cut, sqrt_sections, warn_uncut
+from .time_loops import LoopOptions, cut_time_loops, sqrt_sections, warn_uncut
 
 
 @dataclass(frozen=True)
@@ -56,28 +55,24 @@ class Cut:
 def section_recurrent_layers() -> Iterator[list[Cut]]:
     """Make Keras's recurrent layers keep one state per section of time; gives the calls so far."""
     cuts: list[Cut] = []
-    with replace_time_loops(functools.partial(_run, cuts)):
+    with cut_time_loops(functools.partial(_cut, cuts), where=_is_traced):
         yield cuts
 
 
-def _run(
+def _is_traced() -> bool:
+    return not tf.executing_eagerly() and not in_vectorized_map()
+
+
+def _cut(
     cuts: list[Cut],
-    plain: Callable[..., Any],
+    _: Callable[..., Any],
     layer: keras.layers.RNN,
     step_function: Callable[..., Any],
     inputs: tf.Tensor,
     initial_states: Sequence[Any],
-    **options: Any,
+    options: LoopOptions,
 ) -> Any:
-    """Run the step of ``layer`` in sections of time, in place of Keras's loop ``plain``."""
-    given = LoopOptions(**options)
-    is_traced = not tf.executing_eagerly() and not in_vectorized_map()
-    with replace_time_loops(None):
-        if is_traced and is_cut(layer, inputs, given):
-            found = _Recurrence(layer, step_function, inputs, initial_states, given).run(cuts)
-            if found is not None:
-                return found
-        return plain(step_function, inputs, initial_states, **options)
+    return _Recurrence(layer, step_function, inputs, initial_states, options).run(cuts)
 
 
 class _Recurrence:

@@ -5,43 +5,36 @@ A section is a loop in Python over some of the steps, recomputed as a whole.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
 import torch
 
 from ..seams.keras.layers import layers_in
-from ..seams.keras.time_loops import dropout_masks_now, replace_time_loops
+from ..seams.keras.time_loops import dropout_masks_now
 from .stateless_functions import run_recomputed
-from .time_loops import LoopOptions, is_cut, sqrt_sections
+from .time_loops import LoopOptions, cut_time_loops, sqrt_sections
 
 Tensors = Sequence[torch.Tensor]
 
 
-@contextlib.contextmanager
-def section_recurrent_layers() -> Iterator[None]:
+def section_recurrent_layers() -> AbstractContextManager[None]:
     """Make Keras's recurrent layers keep one state per section of time."""
-    with replace_time_loops(_run):
-        yield
+    return cut_time_loops(_cut, where=torch.is_grad_enabled)
 
 
-def _run(
+def _cut(
     plain: Callable[..., Any],
     layer: keras.layers.RNN,
     step_function: Callable[..., Any] | None,
     inputs: torch.Tensor,
     initial_states: Any,
-    **options: Any,
+    options: LoopOptions,
 ) -> Any:
-    """Run the step of ``layer`` in sections of time, in place of Keras's loop ``plain``."""
-    given = LoopOptions(**options)
-    with replace_time_loops(None):
-        if torch.is_grad_enabled() and is_cut(layer, inputs, given):
-            return _Recurrence(plain, layer, step_function, given).run(inputs, initial_states)
-        return plain(step_function, inputs, initial_states, **options)
+    return _Recurrence(plain, layer, step_function, options).run(inputs, initial_states)
 
 
 class _Recurrence:

@@ -16,7 +16,7 @@ from .cost_record import LayerCost
 
 @contextlib.contextmanager
 def noted_loops() -> Iterator[list[int]]:
-    """Run the loops of Keras's recurrent layers as they are; gives the steps of those to be cut."""
+    """Leave Keras's recurrent layers uncut; gives the number of steps of each loop to be cut."""
     steps: list[int] = []
 
     def run(plain: Any, layer: Any, step: Any, inputs: Any, *states: Any, **options: Any) -> Any:
@@ -29,10 +29,10 @@ def noted_loops() -> Iterator[list[int]]:
 
 
 def with_time_cut(cost: LayerCost, operation: Any, steps: list[int]) -> LayerCost:
-    """Return ``cost``, what ``operation`` keeps uncut, with what it keeps cut along time.
+    """Return the ``cost`` of ``operation``, measured uncut, with what it keeps cut along time.
 
-    ``steps`` are those of its loops. That is one section of them, and the state before each other
-    section, which takes no more than a step.
+    ``steps`` has the number of steps of each of its loops. Cut, a loop keeps the steps of one
+    section and one state for each section, which takes no more than a step does.
     """
     # Of a layer with others inside it is not known what its loops keep.
     if not steps or not isinstance(operation, (keras.layers.RNN, keras.layers.Bidirectional)):

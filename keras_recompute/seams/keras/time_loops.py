@@ -15,7 +15,7 @@ from typing import Any
 import keras
 from keras.src import backend
 
-# Loops that backends write for one kind of layer, without cuDNN too, and without step functions.
+# Functions of a backend that run all steps of a GRU or LSTM without its cell, on CPUs too.
 _WHOLE_LOOPS = {"jax": ("gru",), "torch": ("gru", "lstm")}.get(backend.backend(), ())
 _MASKS = "_dropout_mask", "_recurrent_dropout_mask"
 _plain_rnn = backend.rnn
