@@ -105,13 +105,19 @@ def unshare(_: Any) -> None:
     """Do nothing: an assignment to a variable gives it another array."""
 
 
-def recomputed(function: Function, *, name: str, policy: Any = None) -> Function:
+def recomputed(
+    function: Function,
+    *,
+    name: str,
+    layers: Sequence[Any] = (),  # noqa: ARG001
+    policy: Any = None,
+) -> Function:
     """Return ``function`` of arrays, whose intermediate values are made again for its gradient.
 
     ``function`` is pure and takes and returns a flat list of arrays. Gradients of any order are
     those of ``function``. On a CPU forward-mode differentiation is refused by JAX. ``name`` is the
-    scope of the backward pass in the names of operations. ``policy`` is one of JAX's; without one
-    nothing is saved.
+    scope of the backward pass in the names of operations. ``layers``, which it calls, make no
+    difference on JAX. ``policy`` is one of JAX's; without one nothing is saved.
     """
     if not _drops_barriers():
         return jax.checkpoint(checked_for_gradients()(function), policy=policy)

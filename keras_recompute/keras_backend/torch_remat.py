@@ -166,14 +166,19 @@ def unshare(variable: Any) -> None:
         value.data = value.data.clone()
 
 
-def recomputed(function: Function, *, name: str, policy: Any = None) -> Function:
+def recomputed(
+    function: Function, *, name: str, layers: Sequence[Any] = (), policy: Any = None
+) -> Function:
     """Return ``function`` of tensors, whose intermediate values are made again for its gradient.
 
-    ``function`` takes and returns a flat list of tensors. PyTorch's own random numbers are those of
-    the forward pass. Replays run in the scope ``name``. ``policy`` makes the contexts of selective
-    checkpointing; without one nothing is saved.
+    ``function`` takes and returns a flat list of tensors, and calls ``layers``. PyTorch's own
+    random numbers are those of the forward pass. Replays run in the scope ``name``. ``policy``
+    makes the contexts of selective checkpointing; without one nothing is saved.
     """
-    selective = {} if policy is None else {"context_fn": policy}
+    options: dict[str, Any] = {} if policy is None else {"context_fn": policy}
+    # PyTorch ends a replay by an exception once all is made again. On a GPU Keras tries cuDNN for
+    # these layers, catches every exception, and would go on with its own loop.
+    options["early_stop"] = not any(isinstance(layer, keras.layers.RNN) for layer in layers)
 
     def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
         runs = itertools.count()
@@ -185,7 +190,7 @@ def recomputed(function: Function, *, name: str, policy: Any = None) -> Function
                 return function(*tensors)
 
         region = CheckpointedRegion(each_run, has_policy=policy is not None)
-        return list(checkpoint(region, *tensors, use_reentrant=False, **selective))
+        return list(checkpoint(region, *tensors, use_reentrant=False, **options))
 
     return run
 

@@ -244,7 +244,8 @@ class PureCall:
         """Return the results for ``given`` tensors; None if the function made variables."""
         run, inputs = self.pure(given)
         with remat.named_scope(forward_scope(self._name)):
-            recomputed = remat.recomputed(run, name=backward_scope(self._name), policy=self._policy)
+            name = backward_scope(self._name)
+            recomputed = remat.recomputed(run, name=name, layers=self._layers, policy=self._policy)
             results = recomputed(*inputs)
         return self.finish(results)
 
@@ -300,9 +301,11 @@ class PureCall:
     def _around_the_call(self) -> Iterator[None]:
         """Return what was around the call: the backward pass replays it long after that ended."""
         layer, training, cast_to = self._around
-        replay = self._replaying() if next(self._runs) else contextlib.nullcontext()
+        is_replay = next(self._runs) > 0
+        state = self._replaying() if is_replay else contextlib.nullcontext()
+        as_before = pass_training(training, layer, is_replay=is_replay)
         groups, loops = self._contexts
-        with replay, pass_training(training, layer), autocast_to(cast_to), groups(), loops():
+        with state, as_before, autocast_to(cast_to), groups(), loops():
             yield
 
     def _write_back(self, results: Sequence[Any]) -> list[Any]:

@@ -107,6 +107,25 @@ def test_recomputed_layers_are_cut_as_well():
     assert_trains_as_plain(build, sequences(TIME), Y, place)
 
 
+class TriesTwice(L.LSTM):
+    """As Keras's layer on a GPU, which catches what cuDNN raises and runs its own loop then."""
+
+    def inner_loop(self, *args, **kwargs):
+        try:
+            return super().inner_loop(*args, **kwargs)
+        except Exception:
+            return super().inner_loop(*args, **kwargs)
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="PyTorch ends a replay by an exception")
+@pytest.mark.parametrize("place", [behind_it, lambda m: kr.checkpointed(m, layers="lstm*")])
+def test_a_replay_is_not_ended_inside_a_layer_that_catches_exceptions(place):
+    def build():
+        return network(TriesTwice(UNITS, name="lstm"))
+
+    assert_trains_as_plain(build, sequences(TIME), Y, place)
+
+
 STEPS = 36 if BACKEND == "torch" else 256
 
 

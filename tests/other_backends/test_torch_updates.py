@@ -380,3 +380,18 @@ def test_a_step_of_ones_own_has_its_gradients():
     model.compile("sgd", "mse", jit_compile=False)
     model.train_on_batch(np.ones((4, 8), "float32"), np.ones((4, 1), "float32"))
     assert all(v.value.grad is not None for v in model.trainable_weights)
+
+
+def test_added_losses_are_still_there_behind_the_backward_pass():
+    def added(place):
+        keras.utils.set_random_seed(0)
+        x = inputs = keras.Input((8,))
+        for _ in range(4):
+            x = L.Dense(8, "tanh", activity_regularizer="l2")(x)
+        model = place(keras.Model(inputs, x))
+        model(torch.ones(2, 8), training=True).sum().backward()
+        return [float(loss.detach()) for loss in model.losses]
+
+    plain = added(lambda model: model)
+    assert len(plain) == 4
+    assert added(lambda model: kr.checkpointed(model, every=1)) == plain

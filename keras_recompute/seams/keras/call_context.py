@@ -10,26 +10,33 @@ from keras.src.backend.common import global_state
 from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.common.variables import AutocastScope
+from keras.src.layers.layer import CallContext
+
+_CONTEXT = "current_call_ctx"
 
 
 def current_training() -> Any:
     """Return the ``training`` argument of the enclosing call; None outside of one."""
-    return getattr(global_state.get_global_attribute("current_call_ctx"), "training", None)
+    return getattr(global_state.get_global_attribute(_CONTEXT), "training", None)
 
 
 @contextlib.contextmanager
-def pass_training(training: Any, layer: Any) -> Iterator[None]:
+def pass_training(training: Any, layer: Any, *, is_replay: bool = False) -> Iterator[None]:
     """Give layers called inside the ``training`` of an enclosing call.
 
-    Calling ``layer`` does this itself; its method ``call`` alone does not.
+    Calling ``layer`` does this itself; its method ``call`` alone does not. As a call does, it makes
+    the layers inside forget the losses that they have added, unless it ``is_replay``.
     """
-    context = global_state.get_global_attribute("current_call_ctx")
+    context = global_state.get_global_attribute(_CONTEXT)
     if training is None or (context is not None and current_training() is training):
         yield
         return
     is_new = context is None
     if is_new:
-        context = layer._get_call_context()
+        context = CallContext(entry_layer=layer)
+        global_state.set_global_attribute(_CONTEXT, context)
+        if not is_replay:
+            layer._clear_losses()
     before = getattr(context, "training", None)
     context.training = training
     try:
@@ -37,12 +44,12 @@ def pass_training(training: Any, layer: Any) -> Iterator[None]:
     finally:
         context.training = before
         if is_new:
-            layer._maybe_reset_call_context()
+            global_state.set_global_attribute(_CONTEXT, None)
 
 
 def entry_layer() -> Any:
     """Return the layer of the outermost enclosing call; None outside of one."""
-    return getattr(global_state.get_global_attribute("current_call_ctx"), "entry_layer", None)
+    return getattr(global_state.get_global_attribute(_CONTEXT), "entry_layer", None)
 
 
 def autocast_dtype() -> Any:
