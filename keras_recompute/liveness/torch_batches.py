@@ -28,12 +28,22 @@ def meta_of_leaf(leaf: Any) -> Any:
     return meta_of(leaf) if isinstance(leaf, (np.ndarray, keras.KerasTensor)) else leaf
 
 
-def fake_of_meta(leaf: Any) -> Any:
-    """Return a fake tensor for a meta tensor, inside of a fake mode, and anything else as it is."""
+def fake_of_meta(leaf: Any, given: Any = None) -> Any:
+    """Return a fake tensor for a meta tensor, inside of a fake mode, and anything else as it is.
+
+    It is on the device of the tensor ``given``, else where Keras puts batches.
+    """
     if not isinstance(leaf, torch.Tensor):
         return leaf
-    of_leaf = {"dtype": leaf.dtype, "requires_grad": leaf.requires_grad}
-    return torch.empty_strided(leaf.size(), leaf.stride(), **of_leaf)
+    is_placed = isinstance(given, torch.Tensor) and not given.is_meta
+    device = given.device if is_placed else keras_device()
+    of_leaf: dict[str, Any] = {"dtype": leaf.dtype, "requires_grad": leaf.requires_grad}
+    return torch.empty_strided(leaf.size(), leaf.stride(), device=device, **of_leaf)
+
+
+def keras_device() -> torch.device:
+    """Return the device on which Keras puts batches and weights."""
+    return keras.ops.convert_to_tensor(0.0).device
 
 
 def value_of(leaf: Any) -> Any:

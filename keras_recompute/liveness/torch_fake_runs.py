@@ -10,6 +10,7 @@ import torch
 
 from ..seams.keras.layers import backend_variable, layers_in, losses_cleared, values_replaced
 from ..seams.torch.fake_tensors import fake_mode
+from .torch_batches import keras_device
 
 
 @contextlib.contextmanager
@@ -28,4 +29,5 @@ def fake_run(variables: Sequence[Any], layers: Sequence[Any]) -> Iterator[None]:
 
 def fake_of(spec: Any) -> torch.Tensor:
     """Return a fake tensor for type and shape, inside of ``fake_run``."""
-    return torch.empty(tuple(spec.shape), dtype=getattr(torch, spec.dtype))
+    dtype = getattr(torch, spec.dtype)
+    return torch.empty(tuple(spec.shape), dtype=dtype, device=keras_device())

@@ -200,7 +200,7 @@ def _record_function(
 
         recording = StorageRecording(scopes, mode)
         with mode:
-            args, kwargs = keras.tree.map_structure(fake_of_meta, given)
+            args, kwargs = keras.tree.map_structure(fake_of_meta, given, (args, kwargs))
             with _without_collector(), recording:
                 results = fn(*args, **kwargs)
             del args, kwargs

@@ -20,6 +20,7 @@ from ..errors import UnsupportedError
 from ..keras_backend.torch_names import current_scopes as current_sections
 from ..keras_backend.torch_values import map_leaves, storage_of, tensors_of
 from ..op_names import FORWARD, RECOMPUTE, backward_scope, parse_op_name, update_scope
+from ..seams.torch.cudnn import replacement
 from ..seams.torch.fake_tensors import UnknownValueError, in_backward, next_node, running_node
 from ..seams.torch.operations import (
     TorchDispatchMode,
@@ -89,7 +90,7 @@ class StorageRecording(TorchDispatchMode):
             args, kwargs = map_leaves(self._fake_of, (tuple(args), kwargs))
         op_name = self._name(operation)
         try:
-            results = operation(*args, **kwargs)
+            results = (replacement(operation) or operation)(*args, **kwargs)
         except UnknownValueError:
             results = _any_value(operation, args, self._taken in self._scopes().split("/"))
         self.op_names.append(op_name)

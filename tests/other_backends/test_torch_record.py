@@ -12,6 +12,8 @@ from torch_storages import Operations
 
 import keras_recompute as kr
 from keras_recompute.errors import InvalidArgumentError, UnsupportedError
+from keras_recompute.liveness.torch_batches import fake_of_meta, meta_of
+from keras_recompute.liveness.torch_fake_runs import fake_of
 from keras_recompute.liveness.torch_storages import StorageRecording
 from keras_recompute.seams.keras.layers import backend_variable, values_replaced
 from keras_recompute.seams.torch.fake_tensors import fake_mode
@@ -274,3 +276,12 @@ def test_the_update_of_several_microbatches_is_recorded(options):
 def test_a_model_that_is_not_compiled():
     with pytest.raises(InvalidArgumentError, match="is not compiled"):
         kr.liveness.profile(deep(), np.ones((4, 32)), np.ones((4, 1)))
+
+
+def test_a_batch_stands_where_keras_puts_it():
+    spec = meta_of(torch.zeros(2, 3))
+    with keras.device("meta"):
+        assert fake_of_meta(spec).device.type == "meta"
+        assert fake_of_meta(spec, torch.zeros(2, 3)).device.type == "cpu"
+        assert fake_of(keras.KerasTensor((2, 3))).device.type == "meta"
+    assert fake_of_meta(spec).device.type == "cpu"
