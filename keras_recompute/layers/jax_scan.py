@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import keras
 from jax import lax
 
 from ..backends import GPU, described_backend
@@ -19,9 +20,15 @@ from ..backends import GPU, described_backend
 Arrays = Sequence[jax.Array]
 
 
-def has_cudnn() -> bool:
-    """Whether Keras's layers run on cuDNN, as a program for the GPU of this machine does."""
-    return described_backend() is None and jax.default_backend() == GPU
+def runs_on_cudnn(layer: keras.layers.RNN) -> bool:
+    """Whether Keras runs ``layer`` on cuDNN, and it should: an LSTM with ``use_cudnn=True``.
+
+    On an H200 our own loop took 0.7 of its time and a quarter of its memory. JAX has cuDNN's LSTM
+    for float32 alone; of other types it makes wrong numbers.
+    """
+    is_asked = isinstance(layer, keras.layers.LSTM) and layer.use_cudnn is True
+    is_known = layer.compute_dtype == "float32" and described_backend() is None
+    return is_asked and is_known and jax.default_backend() == GPU
 
 
 def delay_until(array: jax.Array, made: jax.Array) -> jax.Array:

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from ..errors import UnsupportedError
-from .backend_scan import Tensor, Tensors, has_cudnn
+from .backend_scan import Tensor, Tensors, runs_on_cudnn
 from .fused_gru import gru
 from .fused_lstm import lstm
 
@@ -58,13 +58,13 @@ class _Fused(keras.layers.RNN):
                 f"recurrence does not apply. Use keras.layers.{type(self).__name__}, or sequences "
                 "of full length."
             )
-        if has_cudnn() and self.use_cudnn:
+        if self.use_cudnn and runs_on_cudnn(self):
             return super().inner_loop(sequences, initial_state, mask, training)
         if self.use_cudnn is True:
             raise UnsupportedError(
                 f"{type(self).__name__} {self.name!r} has use_cudnn=True, and does not run on "
-                "cuDNN here: on TensorFlow never, on JAX and PyTorch where there is a GPU. Leave "
-                f"use_cudnn out, or use keras.layers.{type(self).__name__}."
+                "cuDNN here: on TensorFlow never; where there is a GPU on PyTorch, and on JAX an "
+                f"LSTM of float32. Leave use_cudnn out, or use keras.layers.{type(self).__name__}."
             )
         if sequences.shape[1] is None:
             raise UnsupportedError(

@@ -80,8 +80,8 @@ def delay_until(tensor: tf.Tensor, made: tf.Tensor) -> tf.Tensor:
     return late
 
 
-def has_cudnn() -> bool:
-    """Whether Keras's layers run on cuDNN under jit: not on TensorFlow."""
+def runs_on_cudnn(_: Any) -> bool:
+    """Whether Keras runs an LSTM or GRU on cuDNN under jit: not on TensorFlow."""
     return False
 
 

@@ -14,9 +14,12 @@ import torch
 Tensors = Sequence[torch.Tensor]
 
 
-def has_cudnn() -> bool:
-    """Whether Keras's layers run on cuDNN, as they do where there is a GPU."""
-    return torch.cuda.is_available()
+def runs_on_cudnn(layer: Any) -> bool:
+    """Whether Keras runs an LSTM or GRU on cuDNN: where there is a GPU.
+
+    cuDNN's GRU applies the reset gate behind the product with the state.
+    """
+    return torch.cuda.is_available() and getattr(layer, "reset_after", True)
 
 
 def delay_until(tensor: torch.Tensor, _: torch.Tensor) -> torch.Tensor:

@@ -24,18 +24,21 @@ from jax.experimental.compilation_cache import compilation_cache
 from ..backends import CPU, GPU, tracing_for
 from ..errors import DeviceError, InvalidArgumentError, UnsupportedError
 from ..seams.jax.flash_attention import described_gpu
+from ..seams.keras.cudnn import without_cudnn
+from ..user_code import warn_user
 from .categories import INPUT, WEIGHT
 from .compiled_program import CompiledProgram, TracedFunction, batch_of
 from .device_compilers import Device, compile_for
+from .jax_runs import run_and_measure
 from .jax_shardings import share_bytes
 from .jax_training_step import TrainingStep, training_step
 from .keras_step import DATA_NAMES, is_model, layer_names
 from .local_device import LOCAL
 from .parameters import Parameter, mark_fed
-from .process import process_memory
 
 # What JAX calls the platforms of described devices when it lowers a function for them.
 _PLATFORMS = {GPU: "cuda"}
+_NONE = (0, 0)  # less than any GPU's: that of this machine is not asked
 _STATISTICS = ("temp", "argument", "output", "alias", "generated_code")
 
 
@@ -95,9 +98,18 @@ def _described(target: Device) -> Iterator[None]:
     """
     is_divided = keras.distribution.distribution() is not None
     capability = None if is_divided else target.capability
-    answers = nullcontext() if capability is None else described_gpu(capability)
-    with tracing_for(target.backend), answers:
+    flash_attention = described_gpu(capability or _NONE)
+    left_out = _note_loop_for_cudnn if target.backend == GPU else lambda: None
+    with tracing_for(target.backend), flash_attention, without_cudnn(left_out):
         yield
+
+
+def _note_loop_for_cudnn() -> None:
+    warn_user(
+        "keras.layers.LSTM runs on cuDNN on a GPU, and JAX compiles that on a GPU alone: the "
+        "figures are those of Keras's own loop. Give it use_cudnn=False to train what was "
+        "compiled, or take kr.LSTM"
+    )
 
 
 @dataclass(frozen=True)
@@ -142,22 +154,12 @@ class _Traced:
             stated[name] = int(getattr(statistics, f"{name}_size_in_bytes"))
         return replace(self.known, serialized=serialized, compile_seconds=seconds, stated=stated)
 
-    def run(self, *, reserved_bytes: int) -> tuple[int | None, str | None]:  # noqa: ARG002
-        if jax.default_backend() != CPU:
-            raise UnsupportedError(
-                'device="local" measures the memory of a run, which is not available with JAX on '
-                f"a {jax.default_backend().upper()}: leave it out to read the compiled program"
-            )
+    def run(self, *, reserved_bytes: int) -> tuple[int | None, str | None]:
         compiled = self.lowered.compile()  # without the folder that slows it down
-        # Zeros in place of the state: what a step overwrites is no variable of the model.
-        args, kwargs = jax.tree.map(_zeros, self.specs)
-        # The first run makes the pages of the program and of its libraries resident.
-        jax.block_until_ready(compiled(*args, **kwargs))
-        args, kwargs = jax.block_until_ready(jax.tree.map(_zeros, self.specs))
-        with process_memory() as measured:
-            results = jax.block_until_ready(compiled(*args, **kwargs))
-        del results
-        return measured.over_idle_bytes, f"the process ({measured.method})"
+        measured = run_and_measure(compiled, self.specs, reserved_bytes=reserved_bytes)
+        of_process = jax.default_backend() == CPU
+        where = f"process ({measured.method})" if of_process else measured.method
+        return measured.over_idle_bytes, None if where is None else f"the {where}"
 
 
 @contextmanager
@@ -203,11 +205,6 @@ def _spec(leaf: Any) -> Any:
         return leaf
     dtype = keras.backend.standardize_dtype(leaf.dtype)
     return jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(dtype))
-
-
-def _zeros(spec: Any) -> Any:
-    is_spec = isinstance(spec, jax.ShapeDtypeStruct)
-    return jax.numpy.zeros(spec.shape, spec.dtype) if is_spec else spec
 
 
 def _platform(target: Device) -> str:

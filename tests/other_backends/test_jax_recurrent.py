@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 import keras_recompute as kr
-from keras_recompute.errors import UnsupportedError
+from keras_recompute.errors import RecomputeWarning, UnsupportedError
 from keras_recompute.layers import recurrent
+from keras_recompute.liveness.device_compilers import find_device
+from keras_recompute.liveness.jax_functions import trace_function
 
 BATCH, TIME, FEATURES, UNITS = 3, 6, 5, 4
 CELLS = {
@@ -175,13 +177,39 @@ def test_a_training_step_takes_less_memory():
 
 def test_the_kernel_of_gpus_is_keras_s(monkeypatch):
     """Here Keras finds no GPU, and runs its own loop, which takes any activation."""
-    monkeypatch.setattr(recurrent, "has_cudnn", lambda: True)
+    monkeypatch.setattr(recurrent, "runs_on_cudnn", lambda _: True)
     ours, plain = pair("lstm")
     assert_near(ours(X), plain(X))
     assert "custom_vjp" not in str(jax.make_jaxpr(ours)(X))
     refused = kr.LSTM(UNITS, use_cudnn=True)
     with pytest.raises(ValueError, match="cuDNN is not supported"):
         refused(X)
+
+
+def test_a_gpu_that_is_not_here_runs_cudnn_which_is_said():
+    batch = tuple(np.ones(shape, "float32") for shape in ((BATCH, TIME, FEATURES), (BATCH, UNITS)))
+
+    def trace(layer, device):
+        model = keras.Sequential([keras.Input((TIME, FEATURES)), layer])
+        model.compile("sgd", "mse")
+        target = find_device(device)
+        trace_function(model, batch, {}, input_feed=None, layers_of=None, target=target)
+
+    with pytest.warns(RecomputeWarning, match="runs on cuDNN on a GPU.*use_cudnn=False"):
+        trace(keras.layers.LSTM(UNITS), "h100")
+    # Nothing is said of others: warnings are errors in tests.
+    trace(keras.layers.LSTM(UNITS), "v5e")
+    trace(keras.layers.LSTM(UNITS, use_cudnn=False), "h100")
+    trace(kr.LSTM(UNITS), "h100")
+
+
+@pytest.mark.parametrize("layer", [kr.LSTM, kr.GRU])
+def test_a_gpu_runs_ours_unless_cudnn_is_asked_for(layer, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert "custom_vjp" in str(jax.make_jaxpr(layer(UNITS))(X))
+    if layer is kr.LSTM:
+        with pytest.raises(Exception, match="rnn"):
+            kr.LSTM(UNITS, use_cudnn=True)(X)
 
 
 def test_masks_and_other_activations_are_refused():
