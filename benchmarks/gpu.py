@@ -266,7 +266,7 @@ def ask(
 def page() -> str:
     """Return the table of all that was measured, each cell without and with checkpoints."""
     results = json.loads(RESULTS.read_text())
-    titles = ["network", "backend", "compiled without the GPU, GiB", "allocator's peak, GiB"]
+    titles = ["network", "backend", "predicted without the GPU, GiB", "allocator's peak, GiB"]
     titles += ["seconds per step", "first step, s", "loss of the third step differs by"]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for backend, networks in results.items():

@@ -24,12 +24,15 @@ from readme_table import replace_table  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "versions.json"
 PAGE = ROOT / "docs" / "versions.md"
-# Names of the environments of .ci/run, and the packages that may be the backend there.
+# Names of environments, and the packages that may be the backend there. .ci/run has all but the
+# newest, which need a Python of their own.
 ENVIRONMENTS = {
     "tensorflow": ("TensorFlow", ("tensorflow-cpu", "tensorflow")),
     "oldest": ("TensorFlow", ("tensorflow-cpu", "tensorflow")),
     "jax": ("JAX", ("jax",)),
     "torch": ("PyTorch", ("torch",)),
+    "jax-newest": ("JAX", ("jax",)),
+    "torch-newest": ("PyTorch", ("torch",)),
 }
 
 

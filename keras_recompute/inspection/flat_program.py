@@ -21,6 +21,7 @@ import numpy as np
 from jax.extend.core import Literal, jaxprs_in_params
 
 from ..keras_backend.jax_remat import NEVER
+from ..seams.jax.tracing import scan_counts
 
 # Equations that are calls of a jaxpr, and the parameter that holds it.
 _CALLS = {
@@ -225,7 +226,7 @@ class _Inliner:
             inliner._numbers, inliner._slices = self._numbers, self._slices
             made = inliner._call(jaxpr, arguments, "")
             if equation.primitive.name == "scan":
-                stacked = slice(equation.params["num_carry"], None)
+                stacked = slice(scan_counts(equation.params)[1], None)
                 pairs = zip(results[stacked], made[stacked])
                 self._slices.update((stack.number, part.number) for stack, part in pairs)
             for inner in inliner.program.equations:
@@ -240,7 +241,7 @@ class _Inliner:
         name, parameters = equation.primitive.name, equation.params
         if name == "scan":
             jaxpr = parameters["jaxpr"]
-            constants, carried = parameters["num_consts"], parameters["num_carry"]
+            constants, carried = scan_counts(parameters)
             arguments = list(operands[:constants])
             for position, variable in enumerate(jaxpr.jaxpr.invars[constants:]):
                 number = operands[constants + position].number

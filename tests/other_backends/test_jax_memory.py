@@ -48,7 +48,7 @@ def test_checkpoints_take_less_than_half():
     assert needed < 0.5 * wanted, f"{needed:.1f} MiB, and {wanted:.1f} without checkpoints"
 
 
-def test_the_replay_waits_on_a_cpu_where_jax_checkpoint_saves_nothing():
+def test_the_replay_waits_on_a_cpu():
     weights = [jnp.ones((64, 64)) for _ in range(12)]
 
     def temporary_bytes(remat):
@@ -69,7 +69,10 @@ def test_the_replay_waits_on_a_cpu_where_jax_checkpoint_saves_nothing():
     plain = temporary_bytes(lambda section: section)
     ours = temporary_bytes(lambda section: recomputed(section, name="section"))
     assert ours < 0.6 * plain
-    assert temporary_bytes(jax.checkpoint) > 0.9 * plain  # or the branch may go
+    by_jax = temporary_bytes(jax.checkpoint)
+    if jax.__version_info__ < (0, 11):
+        assert by_jax > 0.9 * plain
+    assert ours < 1.2 * by_jax  # which keeps its barriers from 0.11 on
 
 
 def test_a_section_begins_when_the_one_before_has_ended():

@@ -4,7 +4,11 @@ import pytest
 
 jax = pytest.importorskip("jax")
 
-from keras_recompute.seams.jax.tracing import is_mapped_here, is_tracing  # noqa: E402
+from keras_recompute.seams.jax.tracing import (  # noqa: E402
+    is_mapped_here,
+    is_tracing,
+    scan_counts,
+)
 
 ONES = jax.numpy.ones((3, 2))
 
@@ -44,3 +48,15 @@ def test_whether_a_function_is_traced():
     jax.eval_shape(lambda x: seen.append(is_tracing()) or x, ONES)
     seen.append(is_tracing())
     assert seen == [True, True, False]
+
+
+def test_what_a_scan_is_given():
+    def loop(x, y, z):
+        def step(carry, slices):
+            return {"a": carry["a"] * x, "b": (carry["b"][0] * slices,)}, slices
+
+        return jax.lax.scan(step, {"a": y, "b": (z,)}, ONES[:, 0])
+
+    traced = jax.make_jaxpr(loop)(1.0, 2.0, 3.0)
+    (scan,) = [each for each in traced.eqns if each.primitive.name == "scan"]
+    assert scan_counts(scan.params) == (1, 2)

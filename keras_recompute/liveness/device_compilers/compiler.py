@@ -40,7 +40,8 @@ print(json.dumps({name: versions[name] for name in sys.argv[1:] if name in versi
 """
 # XLA writes some matrix products as kernels of its own, and chooses their tiles by trying them on
 # the device. Without one it finds no tiles for some products, as in vision transformers.
-_NO_TILES = "Couldn't find output tile sizes"
+# Of XLA in JAX 0.10, and from 0.11 on.
+_NO_TILES = "Couldn't find output tile sizes", "Failed to get configs for"
 _PRODUCTS_BY_LIBRARY = {"xla_gpu_enable_triton_gemm": False}
 # Out-of-memory messages of TPU compilers, for the whole program or for its temporaries alone.
 _SHORT = (
@@ -166,7 +167,7 @@ def _ask_twice(
     try:
         return _ask(python, request, module, device, timeout_seconds)
     except DeviceError as refusal:
-        if _NO_TILES not in str(refusal):
+        if not any(words in str(refusal) for words in _NO_TILES):
             raise
     xla = {**request["xla"], **_PRODUCTS_BY_LIBRARY}
     return _ask(python, {**request, "xla": xla}, module, device, timeout_seconds)

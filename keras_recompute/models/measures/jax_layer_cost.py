@@ -33,8 +33,8 @@ _FREE = _VIEWS | {"broadcast_in_dim"}
 # Arithmetic on elements, and layout: XLA repeats these wherever their results are read.
 _CHEAP = _VIEWS | frozenset(
     "abs add add_any and broadcast_in_dim clamp convert_element_type div eq ge gt integer_pow iota "
-    "is_finite le lt max min mul ne neg not or pad rem rev rsqrt select_n sign slice sqrt square "
-    "sub transpose xor".split()
+    "is_finite le lt max min mul ne neg not one_minus_square or pad rem rev rsqrt select_n sign "
+    "slice sqrt square sub transpose xor".split()
 )
 # Functions of single elements that take longer than arithmetic, but a fraction of a product's time.
 _ELEMENTWISE = frozenset(

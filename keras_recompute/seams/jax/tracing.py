@@ -1,8 +1,8 @@
-"""The transformation of JAX that runs now, seen in JAX 0.10."""
+"""What JAX traces: the transformation that runs now, and loops. Seen in JAX 0.10 to 0.12."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jax._src import core
@@ -21,3 +21,14 @@ def is_mapped_here(values: Sequence[Any]) -> bool:
 def is_tracing() -> bool:
     """Return whether JAX traces a function now, so that operations make no arrays."""
     return not core.trace_state_clean()
+
+
+def scan_counts(parameters: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many inputs of a ``lax.scan`` are constants, and how many are carried.
+
+    ``parameters`` are those of its equation.
+    """
+    if "num_consts" in parameters:
+        return parameters["num_consts"], parameters["num_carry"]
+    constants, carried, _ = map(len, map(list, parameters["ft_in"].unpack()))  # from JAX 0.11
+    return constants, carried
