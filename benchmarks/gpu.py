@@ -1,18 +1,19 @@
-"""Training steps on the GPU of this machine, beside what was compiled for it without one.
+"""Training steps on the GPU of this machine, beside what was predicted without it.
 
     KERAS_BACKEND=jax python3 benchmarks/gpu.py --predict    on any machine, with the compilers
     KERAS_BACKEND=jax python3 benchmarks/gpu.py              on one with a GPU, and torch likewise
     python3 benchmarks/gpu.py --page                         the tables alone
 
-Each way to train a network runs in a process of its own. All ways of a network compile and train
-first, and then take turns with the timed steps, so that nobody else is at work. The peak is that
-of the allocator since the process began, weights and optimizer in it: what decides whether there
-is memory enough. Answers are kept in ``results/gpu.json``.
+Each network runs without and with checkpoints, in processes of their own. All processes compile and
+train a few steps first. Then they run the timed steps one after the other, so that each has the GPU
+for itself. The peak is the allocator's since the process began, weights and optimizer included.
+Answers are kept in ``results/gpu.json``.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -31,7 +32,6 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 from readme_table import replace_table  # noqa: E402
 
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "gpu.json", ROOT / "docs" / "benchmarks.md"
-CONFIGS = ROOT / "benchmarks" / "published_models"
 UPDATES, STEPS = 3, 7
 DEVICE = "h100"
 GIB = 2**30
@@ -48,15 +48,17 @@ class Network(NamedTuple):
     batch: int
     length: int | None = None  # of sequences of tokens
     dtype: str = "mixed_bfloat16"
-    ways: tuple[str, ...] = WAYS
     loss: str = "mse"
 
 
 def _gpt2() -> Any:
+    import keras
     import keras_hub
 
     sizes = {"vocabulary_size": 50257, "num_layers": 24, "num_heads": 16, "hidden_dim": 1024}
-    return language_model(keras_hub.models.GPT2Backbone(intermediate_dim=4096, **sizes))
+    backbone = keras_hub.models.GPT2Backbone(intermediate_dim=4096, **sizes)
+    scores = backbone.token_embedding(backbone.output, reverse=True)
+    return keras.Model(backbone.inputs, scores)
 
 
 def _vit() -> Any:
@@ -84,26 +86,6 @@ def _recurrent(ours: bool, **options: Any) -> Any:
     return keras.Model(inputs, x)
 
 
-def _published(backbone: str, config: str, *, lora: int | None = None) -> Any:
-    import keras_hub
-
-    cls = getattr(keras_hub.models, backbone)
-    made = cls.from_config(json.loads((CONFIGS / f"{config}.json").read_bytes()))
-    if lora is not None:
-        made.enable_lora(lora)
-    return language_model(made)
-
-
-def language_model(backbone: Any) -> Any:
-    """Return ``backbone`` with its vocabulary at the end."""
-    import keras
-
-    states = backbone.output
-    states = states.get("sequence_output") if isinstance(states, dict) else states
-    return keras.Model(backbone.inputs, backbone.token_embedding(states, reverse=True))
-
-
-_BLOCKS = {"layers": "transformer_layer_*"}
 _RNN: dict[str, Any] = {"dtype": "float32"}
 NETWORKS = {
     "gpt2": Network(_gpt2, {"every": 1}, "GPT-2 medium, 4 x 1,024", 4, 1024),
@@ -129,20 +111,6 @@ NETWORKS = {
         "4 kr.LSTM(512), use_cudnn=False",
         64,
         **_RNN,
-    ),
-    "bert": Network(
-        lambda: _published("BertBackbone", "bert_large"),
-        _BLOCKS,
-        "BERT-large, 64 x 512",
-        64,
-        512,
-    ),
-    "llama": Network(
-        lambda: _published("Llama3Backbone", "llama3_8b", lora=8),
-        _BLOCKS,
-        "Llama 3 8B, LoRA 8, 1 x 2,048",
-        1,
-        2048,
     ),
 }
 
@@ -231,14 +199,12 @@ def allocator() -> tuple[str, int]:
 def ask(
     names: Sequence[str], ways: Sequence[str], *, wait: float, predict: bool
 ) -> Iterator[tuple[str, str, Any]]:
-    """Yield the figures of these ways of the networks, each from a process of its own.
+    """Yield the figures of the networks in these ways, each from a process of its own.
 
-    All compile at once. Who has not trained after ``wait`` seconds is left out.
+    All compile at once. A process that has not trained after ``wait`` seconds is ended.
     """
     children, waiting = {}, []
-    for name, way in ((each, way) for each in names for way in NETWORKS[each].ways):
-        if way not in ways:
-            continue
+    for name, way in itertools.product(names, ways):
         command = [sys.executable, __file__, "--one", name, way, *["--predict"] * predict]
         errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -274,16 +240,18 @@ def page() -> str:
             plain, every = (ways[way] for way in WAYS)
             cells = [NETWORKS[name].title, BACKENDS[backend]]
             for key, show in CELLS.items():
-                cells.append(f"{show(plain.get(key))}, {show(every.get(key))}".removeprefix(", "))
+                cells.append(
+                    ", ".join(show(found[key]) for found in (plain, every) if key in found)
+                )
             apart = abs(every["losses"][-1] / plain["losses"][-1] - 1)
             cells.append(f"{apart:.0e}" if apart else "0")
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def gib(size: int | None) -> str:
+def gib(size: int) -> str:
     """Return bytes as GiB."""
-    return "" if size is None else f"{size / GIB:.2f}"
+    return f"{size / GIB:.2f}"
 
 
 CELLS: dict[str, Callable[[Any], str]] = {

@@ -174,7 +174,7 @@ The classifier is the layer of one number behind 512 steps.
 | Keras's recurrent layers are cut by themselves | without cuDNN | without cuDNN | yes |
 | `kr.LSTM`, `kr.GRU` | yes | yes | yes, without second derivatives |
 | `kr.MultiHeadAttention` saves more than Keras's | yes | yes | no: PyTorch's own saves as much |
-| on a GPU Keras's layers run on cuDNN | with `jit_compile=False` | LSTM, unless `use_cudnn=False` | LSTM, GRU |
+| Keras's layers on cuDNN | with `jit_compile=False` | LSTM, not if `use_cudnn=False` | LSTM, GRU |
 
 ## If it does not save enough
 

@@ -21,7 +21,7 @@ import keras
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
-from ..backends import CPU, GPU, tracing_for
+from ..backends import GPU, tracing_for
 from ..errors import DeviceError, InvalidArgumentError, UnsupportedError
 from ..seams.jax.flash_attention import described_gpu
 from ..seams.keras.cudnn import without_cudnn
@@ -38,7 +38,7 @@ from .parameters import Parameter, mark_fed
 
 # What JAX calls the platforms of described devices when it lowers a function for them.
 _PLATFORMS = {GPU: "cuda"}
-_NONE = (0, 0)  # less than any GPU's: that of this machine is not asked
+_NO_CAPABILITY = (0, 0)  # less than any GPU has, so that JAX takes no kernels of a GPU
 _STATISTICS = ("temp", "argument", "output", "alias", "generated_code")
 
 
@@ -98,7 +98,7 @@ def _described(target: Device) -> Iterator[None]:
     """
     is_divided = keras.distribution.distribution() is not None
     capability = None if is_divided else target.capability
-    flash_attention = described_gpu(capability or _NONE)
+    flash_attention = described_gpu(capability or _NO_CAPABILITY)
     left_out = _note_loop_for_cudnn if target.backend == GPU else lambda: None
     with tracing_for(target.backend), flash_attention, without_cudnn(left_out):
         yield
@@ -156,10 +156,7 @@ class _Traced:
 
     def run(self, *, reserved_bytes: int) -> tuple[int | None, str | None]:
         compiled = self.lowered.compile()  # without the folder that slows it down
-        measured = run_and_measure(compiled, self.specs, reserved_bytes=reserved_bytes)
-        of_process = jax.default_backend() == CPU
-        where = f"process ({measured.method})" if of_process else measured.method
-        return measured.over_idle_bytes, None if where is None else f"the {where}"
+        return run_and_measure(compiled, self.specs, reserved_bytes=reserved_bytes)
 
 
 @contextmanager

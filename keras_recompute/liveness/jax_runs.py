@@ -15,14 +15,18 @@ from ..backends import CPU
 from ..errors import UnsupportedError
 from .process import MeasuredMemory, process_memory
 
-_PIECE = 2**20  # bytes of a row of what is held, since a size may be more than an int32 holds
+_PIECE = 2**20  # bytes of a row of the held array: a size may be more than an int32 holds
 
 
-def run_and_measure(compiled: Any, specs: Any, *, reserved_bytes: int) -> MeasuredMemory:
-    """Run ``compiled`` twice, on zeros for its ``specs``; return what the second run took.
+def run_and_measure(
+    compiled: Any, specs: Any, *, reserved_bytes: int
+) -> tuple[int | None, str | None]:
+    """Run ``compiled`` twice; return the bytes of the second run, and who measured them.
 
-    ``specs`` are its positional and its keyword arguments. ``reserved_bytes`` is what the compiler
-    says it needs. Raises UnsupportedError where the device does not say what its allocator gave.
+    It is given zeros for its ``specs``, the positional and the keyword arguments.
+    ``reserved_bytes`` is what the compiler says it needs. Both results are None where a GPU's
+    allocator did not show them (``device_memory``). Raises UnsupportedError where the device does
+    not say what its allocator gave.
     """
     device = jax.local_devices()[0]
     if device.platform != CPU and device.memory_stats() is None:
@@ -41,16 +45,20 @@ def run_and_measure(compiled: Any, specs: Any, *, reserved_bytes: int) -> Measur
     with memory as measured:
         results = jax.block_until_ready(compiled(*args, **kwargs))
     del results
-    return measured
+    if measured.method is None:
+        return None, None
+    where = f"process ({measured.method})" if is_cpu else measured.method
+    return measured.over_idle_bytes, f"the {where}"
 
 
 @contextmanager
 def device_memory(device: Any, *, reserved_bytes: int) -> Iterator[MeasuredMemory]:
     """Measure the peak bytes of the allocator of ``device`` while the block runs.
 
-    JAX keeps the peak since the process began. So what lies free below it is held in the block, but
-    for half of ``reserved_bytes``, which the block is said to take: it raises the peak then. The
-    figures stay None where it does not.
+    JAX cannot reset the peak, so that a block which takes less than one before it would not show.
+    Memory is therefore held while the block runs: as much as lies free below the peak, less half of
+    ``reserved_bytes``, the bytes that the block is expected to take. If it takes more than that
+    half, the peak rises. If not, the figures stay None.
     """
     measured = MeasuredMemory()
     before = device.memory_stats()

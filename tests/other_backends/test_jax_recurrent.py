@@ -207,9 +207,15 @@ def test_a_gpu_that_is_not_here_runs_cudnn_which_is_said():
 def test_a_gpu_runs_ours_unless_cudnn_is_asked_for(layer, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert "custom_vjp" in str(jax.make_jaxpr(layer(UNITS))(X))
-    if layer is kr.LSTM:
-        with pytest.raises(Exception, match="rnn"):
-            kr.LSTM(UNITS, use_cudnn=True)(X)
+
+
+def test_a_gpu_runs_cudnn_where_it_is_asked_for(monkeypatch):
+    """Of float32 alone. Here JAX lacks the module that asks cuDNN."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with pytest.raises(AttributeError, match="rnn"):
+        kr.LSTM(UNITS, use_cudnn=True)(X)
+    with pytest.raises(UnsupportedError, match="on JAX an LSTM of float32"):
+        kr.LSTM(UNITS, use_cudnn=True, dtype="mixed_bfloat16")(X)
 
 
 def test_masks_and_other_activations_are_refused():

@@ -188,7 +188,9 @@ def test_blocks_are_a_loop_without_checkpoints_too(name):
     model = without_checkpoints(build())
     assert set(loops_in(model, X)) == {DEPTH}
     assert not model.recomputes
-    assert_trains_as_plain(build, X, Y, without_checkpoints, optimizer="sgd", tolerance=4e-6)
+    # XLA of JAX 0.11 and later rounds otherwise.
+    tolerance = 2e-6 if jax.__version_info__ < (0, 11) else 4e-6
+    assert_trains_as_plain(build, X, Y, without_checkpoints, optimizer="sgd", tolerance=tolerance)
 
 
 def test_without_checkpoints_nothing_is_computed_twice():

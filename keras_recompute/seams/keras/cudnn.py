@@ -1,4 +1,4 @@
-"""Whether Keras's recurrent layers run on cuDNN, on its JAX backend."""
+"""The question that Keras's JAX backend asks before a recurrent layer runs on cuDNN."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ rnn: Any = importlib.import_module("keras.src.backend.jax.rnn")
 def without_cudnn(left_out: Callable[[], None]) -> Iterator[None]:
     """Inside the context Keras's recurrent layers run by their own loops, as without a GPU.
 
-    ``left_out`` is called for each one that would run on cuDNN with one. Keras 3.14 and older have
-    no such layers on JAX.
+    ``left_out`` is called for each layer that would run on cuDNN if there were a GPU. On JAX Keras
+    runs none so up to 3.14.
     """
     plain_ok, plain_gpu = rnn.cudnn_ok, getattr(rnn, "_is_gpu_available", None)
 

@@ -1,27 +1,26 @@
-"""What cuDNN's recurrent kernels make, for a record of a step that does not run.
+"""cuDNN's recurrent kernels on fake tensors: what they return, for a step that does not run.
 
-PyTorch knows the shapes of their outputs, but not the sizes of what they keep for the backward
-pass, and nothing of the gradients.
+On fake tensors PyTorch returns their outputs, but neither what they keep for the backward pass nor
+their gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-# What cuDNN keeps for the backward pass, as it was on an H200 for 16 shapes in three types: values
-# for each timestep, sample and unit, by cuDNN's number of the kind of layer, and some bytes.
+# Values that cuDNN keeps for the backward pass for each timestep, sample and unit, by its number of
+# the kind of layer. Their bytes are rounded up, and a header follows: measured on an H200 for 16
+# shapes in three types.
 _LSTM, _GRU = 2, 3
 _KEPT = {_LSTM: 5, _GRU: 6}
 _ROUNDED, _HEADER = 32, 256
 
-Tensors = Sequence[Any]
-
 
 def replacement(operation: Any) -> Callable[..., Any] | None:
-    """Return what stands in a record for an operation of cuDNN's recurrent layers, else None."""
+    """Return what to call on fake tensors in place of an operation of cuDNN's; None for others."""
     return _REPLACEMENTS.get(operation)
 
 
@@ -43,10 +42,10 @@ def _forward(*args: Any) -> tuple[Any, ...]:
 def _backward(*args: Any) -> tuple[Any, ...]:
     x, weights, _, _, hx, cx, *_ = args
     mask = args[-1]
-    gradients = [torch.empty_like(each) if given else None for each, given in zip((x, hx), mask)]
-    of_cell = torch.empty_like(cx) if cx is not None and mask[2] else None
-    of_weights = [torch.empty_like(weight) for weight in weights] if mask[3] else []
-    return *gradients, of_cell, of_weights
+    gradients: list[Any] = []
+    for given, is_asked in zip((x, hx, cx), mask):
+        gradients.append(torch.empty_like(given) if is_asked and given is not None else None)
+    return *gradients, [torch.empty_like(weight) for weight in weights] if mask[3] else []
 
 
 _REPLACEMENTS = {
