@@ -53,6 +53,11 @@ def backward_follows(_: Any) -> bool:
     return False
 
 
+def gradients_wait(_: Any) -> bool:
+    """Whether gradients wait for the end of the backward pass, but for what XLA orders: they do."""
+    return True
+
+
 def kernels_laid_out_again() -> contextlib.AbstractContextManager[None]:
     """Return a context that does nothing: the compiler decides on layouts."""
     return contextlib.nullcontext()

@@ -21,12 +21,19 @@ from .torch_kernels import kernels_laid_out_again
 from .torch_names import named_scope
 from .torch_python_state import python_state
 from .torch_scopes import CheckpointedRegion
-from .torch_updates import ReplayedSection, backward_follows, note_section, updates_of
+from .torch_updates import (
+    ReplayedSection,
+    backward_follows,
+    gradients_wait,
+    note_section,
+    updates_of,
+)
 
 __all__ = [
     "assigned",
     "backward_follows",
     "flatten",
+    "gradients_wait",
     "is_plain_module",
     "kept",
     "kernels_laid_out_again",

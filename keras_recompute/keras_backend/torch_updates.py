@@ -111,6 +111,11 @@ def backward_follows(model: Any) -> bool:
     return _trained.get() is model
 
 
+def gradients_wait(model: Any) -> bool:
+    """Whether gradients wait for the end of the backward pass; in Keras's own step alone."""
+    return backward_follows(model) and reason_to_wait(model.optimizer) is not None
+
+
 def reason_to_wait(optimizer: Any) -> str | None:
     """Return why updates wait for all gradients; None if each waits for its own."""
     kind = type(optimizer)

@@ -17,14 +17,13 @@ from .array_sizes import bytes_of_variables
 from .executor import ExecutionPlan
 from .partition_cache import PartitionCache
 from .saving_estimate import estimate_saving, handed_on_bytes
+from .weights_advice import NEXT_TO_NOTHING, SPOKEN_OF
 
 # Savings below 2 % are within the error of the estimate. XLA's passes save memory without a replay
-# too. So with XLA it is only said where the activations are below 2 % of the weights.
-_NO_LESS, _NEXT_TO_NOTHING = 0.98, 0.02
+# too. So with XLA it is only said where the activations are NEXT_TO_NOTHING beside the weights.
+_NO_LESS = 0.98
 # Of the weights: where sections hand on more, there is something to save.
 _FEW = 0.5
-# Bytes of a step, below which its memory does not matter.
-_SPOKEN_OF = 8 * 2**20
 
 
 def warn_without_savings(model: keras.Model, plan: ExecutionPlan, traced: PartitionCache) -> bool:
@@ -66,10 +65,10 @@ def _warn_of_weights(model: keras.Model, traced: PartitionCache) -> None:
     if passed_on is None or passed_on > _FEW * weight_bytes:
         return
     found = estimate_saving(steps, [*model.variables, *state])
-    if found is None or found.plain_peak_bytes < _SPOKEN_OF:
+    if found is None or found.plain_peak_bytes < SPOKEN_OF:
         return
     if target_now().is_xla:
-        saves = found.kept_bytes > _NEXT_TO_NOTHING * found.fixed_bytes
+        saves = found.kept_bytes > NEXT_TO_NOTHING * found.fixed_bytes
     else:
         saves = found.peak_bytes < _NO_LESS * found.plain_peak_bytes
     if saves:
