@@ -264,7 +264,7 @@ def answer_missing(
 def main() -> None:
     """Answer what is missing, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=MODELS)
+    parser.add_argument("--only", nargs="+", choices=MODELS)
     parser.add_argument("--device", choices=DEVICES)
     parser.add_argument("--page", action="store_true", help="write the page alone")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
@@ -275,7 +275,7 @@ def main() -> None:
     asked = [
         (name, device, how)
         for device in ([options.device] if options.device else DEVICES)
-        for name in ([options.only] if options.only else MODELS)
+        for name in options.only or MODELS
         for how in questions_of(name)
     ]
     # The quick questions first, for all models.
