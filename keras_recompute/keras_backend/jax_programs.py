@@ -1,12 +1,14 @@
-"""Whether two traced functions of JAX do the same, each to its own arguments and captured arrays.
+"""What traced functions of JAX do: whether two do the same, and which types one reads.
 
-Their jaxprs are compared equation by equation. A custom derivative is a Python function that JAX
-wraps anew at each trace. Where a jaxpr has one, the jaxprs of the gradients are compared too, in
-which it has been applied.
+Each has arguments and captured arrays of its own. Their jaxprs are compared equation by equation.
+A custom derivative is a Python function that JAX wraps anew at each trace. Where a jaxpr has one,
+the jaxprs of the gradients are compared too, in which it has been applied.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import filterfalse
 from typing import Any
 
 import jax
@@ -27,6 +29,40 @@ def do_the_same(first: Any, second: Any) -> bool:
         return True
     gradients = _Comparison()
     return gradients.equal(_gradient_of(first).jaxpr, _gradient_of(second).jaxpr)
+
+
+def narrower_types_read(closed: Any) -> dict[int, Any]:
+    """Return narrower types, by place, of the captured arrays that are read in these alone.
+
+    So read layers the weights under mixed precision. What is read twice has two gradients, whose
+    sum is one of the wider type.
+    """
+    readers = defaultdict(list)
+    for equation in closed.jaxpr.eqns:
+        for variable in filterfalse(_is_literal, equation.invars):
+            readers[variable].append(equation)
+    results = set(filterfalse(_is_literal, closed.jaxpr.outvars))
+    found = {}
+    for place, variable in enumerate(closed.jaxpr.constvars):
+        if len(readers[variable]) != 1 or variable in results:
+            continue
+        (reader,) = readers[variable]
+        if _is_narrowing(reader, variable.aval.dtype):
+            found[place] = reader.params["new_dtype"]
+    return found
+
+
+def _is_literal(value: Any) -> bool:
+    return isinstance(value, Literal)
+
+
+def _is_narrowing(equation: Any, dtype: Any) -> bool:
+    """Whether it casts numbers of ``dtype`` to a type of fewer bytes."""
+    if equation.primitive.name != "convert_element_type":
+        return False
+    new = equation.params["new_dtype"]
+    are_floating = all(jnp.issubdtype(each, jnp.floating) for each in (new, dtype))
+    return are_floating and new.itemsize < dtype.itemsize
 
 
 def _gradient_of(closed: Any) -> Any:

@@ -21,12 +21,22 @@ def step_of(model, x):
 
 def loops_in(model, x):
     """Return the lengths of the loops in the gradient of a model."""
+    return [loop.params["length"] for loop in _loops(model, x)]
+
+
+def types_in_loops(model, x, shape):
+    """Return the types of the stacks of such arrays that the loops in its gradient are given."""
+    given = [each.aval for loop in _loops(model, x) for each in loop.invars]
+    return {str(each.dtype) for each in given if each.shape[1:] == shape}
+
+
+def _loops(model, x):
     found = []
 
     def search(jaxpr):
         for equation in jaxpr.eqns:
             if equation.primitive.name == "scan":
-                found.append(equation.params["length"])
+                found.append(equation)
             for inner in jax.extend.core.jaxprs_in_params(equation.params):
                 search(inner)
 

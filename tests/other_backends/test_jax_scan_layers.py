@@ -1,11 +1,13 @@
 """Equal sections as one ``jax.lax.scan``: the same training, in a program that hardly grows."""
 
+from contextlib import contextmanager
+
 import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
 import pytest
-from jax_loops import loops_in, step_of, weights_of
+from jax_loops import loops_in, step_of, types_in_loops, weights_of
 from plain_oracle import assert_trains_as_plain
 
 import keras_recompute as kr
@@ -45,6 +47,16 @@ def attention(x, number):
     h = L.MultiHeadAttention(2, 4, dropout=0.1, seed=number)(*[L.LayerNormalization()(x)] * 2)
     x = L.Add()([x, h])
     return L.Add()([x, L.Dense(8)(L.Dense(16, "gelu")(x))])
+
+
+@contextmanager
+def dtype_policy(name):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 def looped(every):
@@ -93,6 +105,34 @@ def test_memory_is_that_of_recomputation():
 
     build = stacked(dense, 12)
     assert temporaries(looped(2)(build())) < 0.6 * temporaries(build())
+
+
+def test_weights_are_stacked_in_the_type_that_layers_read():
+    """Under mixed precision: a copy of half the bytes, and their gradients as well."""
+    gradients, stacks = [], []
+    for dtype in ("mixed_bfloat16", "float32"):
+        with dtype_policy(dtype):
+            keras.utils.set_random_seed(0)
+            plain = stacked(dense)()
+            model = looped(2)(plain)
+        stacks.append(types_in_loops(model, X, (8, 8)))
+        gradients.append([step_of(each, X)(weights_of(each)) for each in (plain, model)])
+    assert stacks == [{"bfloat16"}, {"float32"}]
+    for ours, expected in zip(*gradients[0]):
+        assert ours.dtype == jnp.float32
+        np.testing.assert_allclose(ours, expected, rtol=0.02, atol=1e-3)
+
+
+def test_weights_that_are_read_twice_keep_their_type():
+    """Each read has a gradient in bfloat16, and their sum is one in float32."""
+
+    class Twice(L.Dense):
+        def call(self, x):
+            return super().call(super().call(x))
+
+    with dtype_policy("mixed_bfloat16"):
+        model = looped(2)(stacked(lambda x, _: L.Dense(8)(Twice(8)(x)))())
+    assert types_in_loops(model, X, (8, 8)) == {"bfloat16", "float32"}
 
 
 def test_activations_that_share_a_name_are_told_apart():

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
 from ...keras_backend import jax_remat
-from ...keras_backend.jax_programs import do_the_same
+from ...keras_backend.jax_programs import do_the_same, narrower_types_read
 from ...layers.stateless_functions import PureCall
 from ...layers.time_slice import TimeSlice
 from ...op_names import backward_scope, forward_scope
@@ -242,6 +242,7 @@ class LoopRunner:
         carried = {slot: role for slot, role in enumerate(roles) if isinstance(role, int)}
         captured = list(zip(*(each.closed.consts for each in group)))
         own = [place for place, arrays in enumerate(captured) if len(set(map(id, arrays))) > 1]
+        narrow = narrower_types_read(head.closed)
         kept = self._results_read(group)
 
         def section(number: jax.Array, *values: jax.Array) -> list[Any]:
@@ -269,7 +270,11 @@ class LoopRunner:
             return following, [results[place] for place in kept]
 
         with scope:
-            weights = [jnp.stack(captured[place]) for place in own]
+            weights = []
+            for place in own:
+                # A copy of all, and their gradients as one array: so in the type that is read.
+                cast = [array.astype(narrow.get(place, array.dtype)) for array in captured[place]]
+                weights.append(jnp.stack(cast))
             slices = jnp.arange(len(group)), stacks, weights
             last, stacked = jax.lax.scan(body, [given[slot] for slot in carried], slices)
         results: list[list[Any]] = [[None] * len(head.closed.out_avals) for _ in group]
