@@ -203,6 +203,11 @@ def _largest(of_this: dict[str, dict[str, Any] | None]) -> str:
     return "; ".join(said)
 
 
+def cell(found: Iterable[dict[str, Any]], key: str, unit: float, digits: int = 1) -> str:
+    """Return the figures under ``key`` of several ways; a dash for one that lacks it."""
+    return ", ".join(f"{each[key] / unit:.{digits}f}" if key in each else "-" for each in found)
+
+
 def held_table(results: dict[str, Any]) -> str:
     """Return what makes the bytes of the steps with a checkpoint per block."""
     from keras_recompute.fits.held_bytes import HELD

@@ -31,7 +31,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
 import full_size  # noqa: E402
-from full_size import CONFIGS, GIB, MODELS, PAGE, RESULTS, STEPS, answer_missing  # noqa: E402
+from full_size import CONFIGS, GIB, MODELS, PAGE, RESULTS, STEPS, answer_missing, cell  # noqa: E402
+from gpu import allocator, train  # noqa: E402
 from readme_table import replace_table  # noqa: E402
 
 WAYS = STEPS[0], STEPS[-1]
@@ -46,7 +47,6 @@ def trained(name: str, how: str, lock: str) -> dict[str, Any]:
 
     Whoever holds the file ``lock`` trains.
     """
-    import jax
     import keras
 
     import keras_recompute as kr
@@ -76,15 +76,9 @@ def trained(name: str, how: str, lock: str) -> dict[str, Any]:
             start = time.perf_counter()
             train(model, batch)
             seconds.append(time.perf_counter() - start)
-    device = jax.local_devices()[0]
-    peak = device.memory_stats()["peak_bytes_in_use"]
-    found = {"device": device.device_kind, "peak": peak, "losses": losses, "first": first}
+    device, peak = allocator()
+    found = {"device": device, "peak": peak, "losses": losses, "first": first}
     return {**found, "seconds": statistics.median(seconds)}
-
-
-def train(model: Any, batch: Any) -> float:
-    """Train once; return the mean of all losses so far, which waits for the device."""
-    return float(model.train_on_batch(*batch, return_dict=True)["loss"])
 
 
 def values_of(tensor: Any, sized: Any) -> Any:
@@ -199,11 +193,6 @@ def table(results: dict[str, Any]) -> str:
         losses = [{"loss": run["losses"][-1]} if "losses" in run else {} for run in runs]
         lines.append(f"| {' | '.join([*row, cell(losses, 'loss', 1, 4)])} |")
     return "\n".join(lines)
-
-
-def cell(found: Iterable[dict[str, Any]], key: str, unit: float, digits: int = 1) -> str:
-    """Return the figures under ``key``, plain and with checkpoints; a dash for one that lacks."""
-    return ", ".join(f"{each[key] / unit:.{digits}f}" if key in each else "-" for each in found)
 
 
 def main() -> None:
