@@ -186,9 +186,11 @@ class SectionRunner(TrainedModel):
         return remat.may_be_differentiated([*flat, *weights])
 
     def _run_sections(self, plan: SectionPlan, flat: Arrays) -> list[Any]:
-        is_advised, self._is_advised = self._is_advised, True
-        if not is_advised and plan.recomputes and remat.gradients_wait(self):
-            warn_of_weights(self, plan.graph.calls, plan.sizes(flat))
+        is_advised = self._is_advised
+        if not is_advised:
+            self._is_advised = True
+            if plan.recomputes and remat.gradients_wait(self):
+                warn_of_weights(self, plan.graph.calls, plan.sizes(flat))
         with section_recurrent_layers() if plan.recomputes else nullcontext():
             return self._run_steps(plan, flat, is_advised)
 
