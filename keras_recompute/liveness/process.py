@@ -7,9 +7,10 @@ method is part of the result.
 
 Resident is not allocated. Pages that an allocator kept from earlier work and reuses count as idle,
 and a program that runs in them does not show. Memory that glibc keeps is released before the block.
-TensorFlow's allocator needs ``forget_free_memory`` for that. Parameters and fed data are resident
-before the block, and so not counted: the result is comparable with the not-always-live peak. The
-first run of a program compiles it, which takes some 100 MiB, so measure a later one.
+In the block glibc maps each larger piece when it is asked for, and unmaps it when it is freed.
+TensorFlow's own allocator needs ``forget_free_memory`` for that. Parameters and fed data are
+resident before the block, and so not counted: the result is comparable with the not-always-live
+peak. The first run of a program compiles it, which takes some 100 MiB, so measure a later one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ from typing import Iterator
 
 HIGH_WATER, SAMPLED = "VmHWM", "sampled"
 _INTERVAL_SECONDS = 0.002
+# Parameters of mallopt(3). By itself glibc raises both thresholds up to the second pair, when
+# larger pieces are freed.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_SMALL, _LARGEST = (2**16, 2**16), (2**26, 2**25)
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -70,6 +75,11 @@ def process_memory() -> Iterator[MeasuredMemory]:
     gc.collect()
     _give_back_free_pages()
     measured = MeasuredMemory()
+    with _mapped_when_asked_for():
+        yield from _measure(measured)
+
+
+def _measure(measured: MeasuredMemory) -> Iterator[MeasuredMemory]:
     if _reset_high_water():
         measured.idle_bytes = _resident("VmRSS")
         yield measured
@@ -114,6 +124,23 @@ def _give_back_free_pages() -> None:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):
         return
+
+
+@contextmanager
+def _mapped_when_asked_for() -> Iterator[None]:
+    """Return a context in which glibc maps pieces that it would take from memory it has kept."""
+    try:
+        set_option = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        yield
+        return
+    for option, value in zip((_TRIM_THRESHOLD, _MMAP_THRESHOLD), _SMALL):
+        set_option(option, value)
+    try:
+        yield
+    finally:
+        for option, value in zip((_TRIM_THRESHOLD, _MMAP_THRESHOLD), _LARGEST):
+            set_option(option, value)
 
 
 def _reset_high_water() -> bool:

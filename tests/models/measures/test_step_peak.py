@@ -4,7 +4,9 @@ predictions of it.
 
 from __future__ import annotations
 
+import concurrent.futures
 import functools
+import multiprocessing
 
 import keras
 import numpy as np
@@ -77,21 +79,36 @@ def zoomed():
     return keras.Model(inputs, LAYERS.Dense(1)(LAYERS.GlobalAveragePooling2D()(x)))
 
 
-@pytest.mark.long
-def test_a_model_that_xla_cannot_compile_is_measured():
-    """Its convolutions keep 6 arrays of 64 x 16 x 16 x 16 floats, 1 MiB each."""
+def planned_zoomed():
+    """Return what a plan found out by running the step, and whether weights are as before."""
     model = zoomed()
     before = [v.numpy() for v in model.variables]
     _, found = plan_and_prove(model, memory_budget="1GiB", batch_size=BATCH, timed=True)
-    assert found.compiled_peak_bytes is None
-    assert found.jit_seconds is None
-    assert 4 * 2**20 < found.measured_peak_bytes < 24 * 2**20
+    after = [v.numpy() for v in model.variables]
+    are_equal = all(map(np.array_equal, before, after))
+    figures = found.compiled_peak_bytes, found.jit_seconds, found.measured_peak_bytes
+    return figures, str(found), are_equal
+
+
+@pytest.mark.long
+def test_a_model_that_xla_cannot_compile_is_measured():
+    """Its convolutions keep 6 arrays of 64 x 16 x 16 x 16 floats, 1 MiB each.
+
+    How much they need while they run depends on the processor: 20 MiB on one without AVX-512. It is
+    measured in a process of its own, without memory that earlier tests have left.
+    """
+    spawned = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, spawned) as alone:
+        figures, said, are_equal = alone.submit(planned_zoomed).result()
+    compiled_bytes, jit_seconds, measured_bytes = figures
+    assert compiled_bytes is None
+    assert jit_seconds is None
+    assert 6 * 2**20 < measured_bytes < 32 * 2**20
     assert (
         "in the process without jit, because XLA has no ImageProjectiveTransformV3 of 'zoom'"
-        in str(found)
+        in said
     )
-    for now, then in zip(model.variables, before, strict=True):
-        np.testing.assert_array_equal(now, then)
+    assert are_equal
 
 
 class OwnStep(keras.Model):
