@@ -53,8 +53,8 @@ def backward_follows(_: Any) -> bool:
     return False
 
 
-def gradients_wait(_: Any) -> bool:
-    """Whether gradients wait for the end of the backward pass, but for what XLA orders: they do."""
+def saves_activations_alone(_: Any) -> bool:
+    """Whether a step with checkpoints saves only activations: the compiler orders updates."""
     return True
 
 

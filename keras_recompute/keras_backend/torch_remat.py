@@ -24,8 +24,8 @@ from .torch_scopes import CheckpointedRegion
 from .torch_updates import (
     ReplayedSection,
     backward_follows,
-    gradients_wait,
     note_section,
+    saves_activations_alone,
     updates_of,
 )
 
@@ -33,7 +33,6 @@ __all__ = [
     "assigned",
     "backward_follows",
     "flatten",
-    "gradients_wait",
     "is_plain_module",
     "kept",
     "kernels_laid_out_again",
@@ -42,6 +41,7 @@ __all__ = [
     "read_after",
     "recomputed",
     "same_state",
+    "saves_activations_alone",
     "snapshot",
     "unshare",
     "updates_of",

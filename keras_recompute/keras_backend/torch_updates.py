@@ -28,6 +28,7 @@ from ..seams.keras.optimizers import (
     has_undecayed,
     trained_variables,
     update_now,
+    updates_in_groups,
     updates_left_out,
 )
 from ..seams.keras.training import has_own_train_step
@@ -72,9 +73,12 @@ def updates_in_backward(optimizer: Any = None) -> Iterator[None]:
         )
     around = _steps.get()
     is_inner = any(step.optimizer is optimizer for step in around)  # the outer one orders them
-    compiles = torch.compiler.is_compiling()
-    if is_inner or compiles or not optimizer.built or reason_to_wait(optimizer):
+    if is_inner or torch.compiler.is_compiling() or not optimizer.built:
         yield
+        return
+    if reason_to_wait(optimizer):
+        with _updates_at_the_end(optimizer):
+            yield
         return
     step = UpdatingStep(optimizer)
     token = _steps.set((*around, step))
@@ -83,6 +87,31 @@ def updates_in_backward(optimizer: Any = None) -> Iterator[None]:
             yield
     finally:
         _steps.reset(token)
+
+
+def _updates_at_the_end(optimizer: Any) -> contextlib.AbstractContextManager[None]:
+    """Return the context of updates that wait for all gradients.
+
+    Keras's Adam makes three arrays for each weight in between. It makes them for a group of weights
+    at a time, where each is updated alone.
+    """
+    if not _is_updated_in_groups(optimizer):
+        return contextlib.nullcontext()
+    return updates_in_groups(_inner(optimizer), GROUP_BYTES, _bytes_of)
+
+
+def _is_updated_in_groups(optimizer: Any) -> bool:
+    inner = _inner(optimizer)
+    return _updates_each_alone(inner) and not _have_several_types(trained_variables(inner))
+
+
+def _bytes_of(variable: Any) -> int:
+    return backend_variable(variable).nbytes
+
+
+def _inner(optimizer: Any) -> Any:
+    """Return the optimizer that updates the weights of one with loss scaling, or itself."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 def updates_of(model: Any) -> contextlib.AbstractContextManager[None]:
@@ -111,18 +140,22 @@ def backward_follows(model: Any) -> bool:
     return _trained.get() is model
 
 
-def gradients_wait(model: Any) -> bool:
-    """Whether gradients wait for the end of the backward pass; in Keras's own step alone."""
-    return backward_follows(model) and reason_to_wait(model.optimizer) is not None
+def saves_activations_alone(model: Any) -> bool:
+    """Whether Keras's own step of ``model`` runs, and frees no gradients and updates no groups.
+
+    Of a step of the user's own it is not known.
+    """
+    if not backward_follows(model) or reason_to_wait(model.optimizer) is None:
+        return False
+    return not _is_updated_in_groups(model.optimizer)
 
 
 def reason_to_wait(optimizer: Any) -> str | None:
     """Return why updates wait for all gradients; None if each waits for its own."""
-    kind = type(optimizer)
     if reason := reason_of_optimizer(optimizer):
         return reason
-    if kind.__module__.split(".")[0] != "keras" or kind.__name__ not in _EACH_ALONE:
-        return f"it is not known that {kind.__name__} updates each weight alone"
+    if not _updates_each_alone(optimizer):
+        return f"it is not known that {type(optimizer).__name__} updates each weight alone"
     if optimizer.use_ema:
         return "averages of all weights follow"
     if optimizer.loss_scale_factor is not None:
@@ -132,13 +165,23 @@ def reason_to_wait(optimizer: Any) -> str | None:
     if not optimizer.built:
         return None
     variables = trained_variables(optimizer)
-    # Keras computes steps of all weights in the type of the first one.
-    if len({variable.dtype for variable in variables}) > 1:
+    if _have_several_types(variables):
         return "weights have several types"
     # Keras cannot decay the weights of an empty list.
     if optimizer.weight_decay is not None and has_undecayed(optimizer, variables):
         return "some weights do not decay"
     return None
+
+
+def _updates_each_alone(optimizer: Any) -> bool:
+    """Whether it is known that the update of a weight neither reads nor changes another's."""
+    kind = type(optimizer)
+    return kind.__module__.split(".")[0] == "keras" and kind.__name__ in _EACH_ALONE
+
+
+def _have_several_types(variables: Sequence[Any]) -> bool:
+    """Whether types differ: Keras computes steps of all weights in the type of the first one."""
+    return len({variable.dtype for variable in variables}) > 1
 
 
 class ReplayedSection:
@@ -232,7 +275,7 @@ class UpdatingStep:
                 "the losses and differentiate their sum, or leave updates_in_backward out"
             )
         self._waiting[id(parameter)] = parameter
-        self._new_bytes += parameter.numel() * parameter.element_size()
+        self._new_bytes += parameter.nbytes
         if self._new_bytes >= GROUP_BYTES:
             self._update_waiting()
 

@@ -31,7 +31,7 @@ from ..seams.keras.layers import (
 )
 from ..seams.keras.name_scopes import current_scopes
 from ..seams.keras.training import build_for_fit
-from ..seams.torch.fake_tensors import fake_mode
+from ..seams.torch.fake_tensors import fake_mode, numbers_as_arrays
 from .categories import INPUT, OPTIMISER, OTHER, WEIGHT, buffer_category
 from .compiled_program import batch_of
 from .keras_step import (
@@ -173,10 +173,32 @@ def _record_step(
             value.grad = None  # as fake as the value, of an earlier step
         batch = keras.tree.map_structure(fake_of_meta, data)
         with values_replaced(variables, values), losses_cleared(layers_in(model)):
-            with _without_collector(), recording:
+            with _without_collector(), numbers_as_arrays(), _in_its_scope(optimizer), recording:
                 results = step(batch)
             del batch
     return recording, described, [values, results], names
+
+
+@contextlib.contextmanager
+def _in_its_scope(optimizer: Any) -> Iterator[None]:
+    """Return a context in which loss scaling runs in a scope of its name, as other updates do.
+
+    So its branch on whether all gradients are finite is taken.
+    """
+    if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        yield
+        return
+    plain_apply = optimizer.apply
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        with keras.name_scope(optimizer.name):
+            return plain_apply(*args, **kwargs)
+
+    vars(optimizer)["apply"] = apply  # an attribute would be tracked
+    try:
+        yield
+    finally:
+        del vars(optimizer)["apply"]
 
 
 def _record_function(

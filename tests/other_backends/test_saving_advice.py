@@ -1,7 +1,8 @@
 """Where weights leave nothing for checkpoints to save, the first step says so; elsewhere nothing.
 
 Six layers Dense(512): 6 * (512 * 512 + 512) weights are 6.0 MiB, with gradients and the two states
-of Adam 24.0 MiB. Each row of a batch has 6 * 512 * 4 bytes of activations, 12 KiB.
+of Nadam 24.0 MiB. Each row of a batch has 6 * 512 * 4 bytes of activations, 12 KiB. On PyTorch an
+update of Nadam waits for all gradients, and is one of all weights.
 """
 
 import warnings
@@ -24,7 +25,7 @@ class OwnLayer(keras.layers.Layer):
         return x * 2.0
 
 
-def dense_layers(batch, *, width=512, clip=None, own=False):
+def dense_layers(batch, *, width=512, optimizer="Nadam", own=False):
     """A compiled model of six layers, one with checkpoints, and a batch."""
     layers = [keras.layers.Dense(width, "relu") for _ in range(6)]
     if own:
@@ -32,7 +33,6 @@ def dense_layers(batch, *, width=512, clip=None, own=False):
     plain = keras.Sequential([keras.Input((width,)), *layers])
     ours = kr.checkpointed(plain, every=2)
     for model in (plain, ours):
-        optimizer = keras.optimizers.Adam(global_clipnorm=clip)
         model.compile(optimizer, "mse", jit_compile=IS_JAX)
     x = np.ones((batch, width), "float32")
     return plain, ours, x
@@ -51,29 +51,38 @@ def said_in_fit(batch, **options):
 
 
 def test_weights_that_leave_nothing_to_save_are_said_once():
-    (message,) = said_in_fit(4, clip=1.0)
+    (message,) = said_in_fit(4)
     assert "save next to nothing: of a training step 24.0 MiB are weights, their" in message
     assert "48.0 KiB are activations" in message  # 4 rows of 12 KiB
     assert "checkpointed(..., sample=batch)" in message
 
 
 def test_what_is_said_is_what_is_compiled():
-    plain, ours, x = dense_layers(4, clip=1.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RecomputeWarning)
-        assert profile(ours, x, x).peak_bytes > 0.98 * profile(plain, x, x).peak_bytes
-    plain, ours, x = dense_layers(4096, clip=1.0)
-    assert profile(ours, x, x).peak_bytes < 0.95 * profile(plain, x, x).peak_bytes
-
-
-def test_gradients_that_are_freed_in_the_backward_pass_are_a_saving():
-    """On PyTorch each weight is updated there; XLA orders updates with checkpoints and without."""
-    assert bool(said_in_fit(4)) is IS_JAX
     plain, ours, x = dense_layers(4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecomputeWarning)
+        assert profile(ours, x, x).peak_bytes > 0.98 * profile(plain, x, x).peak_bytes
+    plain, ours, x = dense_layers(4096)
+    assert profile(ours, x, x).peak_bytes < 0.95 * profile(plain, x, x).peak_bytes
+
+
+@pytest.mark.parametrize("clip", [None, 1.0], ids=["each alone", "in groups"])
+def test_on_pytorch_updates_need_less_memory_too(clip):
+    """Gradients are freed by updates in the backward pass, or groups of weights updated in turn."""
+
+    def models():
+        plain, ours, x = dense_layers(4)
+        for model in (plain, ours):
+            model.compile(keras.optimizers.Adam(global_clipnorm=clip), "mse", jit_compile=IS_JAX)
+        return plain, ours, x
+
+    plain, ours, x = models()
+    assert bool(said_by(lambda: ours.fit(x, x, batch_size=4, verbose=0))) is IS_JAX
+    plain, ours, x = models()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecomputeWarning)
         needed, plain_needed = profile(ours, x, x).peak_bytes, profile(plain, x, x).peak_bytes
-    assert (needed < 0.6 * plain_needed) is not IS_JAX
+    assert (needed < 0.75 * plain_needed) is not IS_JAX
 
 
 @pytest.mark.parametrize(
@@ -82,11 +91,11 @@ def test_gradients_that_are_freed_in_the_backward_pass_are_a_saving():
     ids=["a larger batch", "a small step", "a layer of one's own"],
 )
 def test_nothing_is_said_where_it_matters_not_or_is_not_known(options):
-    assert not said_in_fit(clip=1.0, **options)
+    assert not said_in_fit(**options)
 
 
 def test_a_plan_says_itself_what_it_saves():
-    plain, _, x = dense_layers(4, clip=1.0)
+    plain, _, x = dense_layers(4)
     planned, _ = kr.plan(plain, memory_budget="smallest", sample=(x, x), prove=False)
     planned.compile("adam", "mse", jit_compile=IS_JAX)
     assert not said_by(lambda: planned.fit(x, x, batch_size=4, verbose=0))
@@ -94,5 +103,5 @@ def test_a_plan_says_itself_what_it_saves():
 
 @pytest.mark.skipif(IS_JAX, reason="on JAX the optimizer is part of the traced step, or unknown")
 def test_a_loop_of_ones_own_may_free_gradients_by_itself():
-    _, ours, x = dense_layers(4, clip=1.0)
+    _, ours, x = dense_layers(4)
     assert not said_by(lambda: keras.ops.sum(ours(x, training=True)).backward())

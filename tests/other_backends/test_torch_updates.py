@@ -224,25 +224,6 @@ def test_no_weight_changes_while_it_is_still_read(build, name):
     assert_equal(trained(build, data, optimizer, every=2), trained(build, data, optimizer))
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_the_gradients_of_one_layer_at_a_time_are_alive(optimizer):
-    """Eight gradients of 512 x 512, and for Adam three more copies, in a step on four rows."""
-    one = 512 * 512 * 4
-    held = []
-    for every in (None, 2):
-        model = chain(width=512, use_bias=False)
-        if every:
-            model = kr.checkpointed(model, every=every)
-        model.compile(optimizer, "mse")
-        x = np.zeros((4, 512), "float32")
-        record = kr.liveness.profile(model, x, x)
-        held.append(record.peak_bytes - record.always_live_bytes)
-    plain, ours = held
-    assert plain >= (8 if optimizer == "sgd" else 32) * one
-    # A gradient, and what the update of one weight makes of it: of Adam three values as large.
-    assert ours < (2 if optimizer == "sgd" else 5) * one
-
-
 def loop(model, optimizer, x, y, *, around=None, losses=lambda loss: [loss]):
     """Train by a loop of one's own; return the weights."""
     for _ in range(STEPS):

@@ -8,6 +8,7 @@ from keras_recompute.seams.keras.optimizers import (
     has_undecayed,
     trained_variables,
     update_now,
+    updates_in_groups,
     updates_left_out,
 )
 
@@ -51,6 +52,28 @@ def test_updates_left_out(names_variables):
     assert int(optimizer.iterations) == 1
     optimizer.apply([keras.ops.ones(2)] * 2, [a, b])  # as before again
     assert values((a, b)) == [0.0, 0.0]
+
+
+def test_updates_in_groups():
+    groups = []
+
+    class NotedSGD(keras.optimizers.SGD):
+        def _backend_update_step(self, grads, trainable_variables, learning_rate):
+            groups.append([variable.name for variable in trainable_variables])
+            super()._backend_update_step(grads, trainable_variables, learning_rate)
+
+    optimizer = NotedSGD(0.5)
+    variables = built(optimizer)
+    ones = [keras.ops.ones(2)] * 2
+    with updates_in_groups(optimizer, 8, lambda _: 8), updates_in_groups(optimizer, 9, None):
+        optimizer.apply(ones, variables)
+    assert groups == [["a"], ["b"]]
+    with updates_in_groups(optimizer, 9, lambda _: 8):
+        optimizer.apply(ones, variables)
+    optimizer.apply(ones, variables)
+    assert groups[2:] == [["a", "b"], ["a", "b"]]
+    assert values(variables) == [-0.5, -0.5]
+    assert int(optimizer.iterations) == 3
 
 
 def test_has_undecayed():

@@ -1,5 +1,6 @@
 """What PyTorch's fake tensors and autograd's numbers must do; where PyTorch is installed."""
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -11,9 +12,21 @@ from keras_recompute.seams.torch.fake_tensors import (  # noqa: E402
     fake_mode,
     in_backward,
     next_node,
+    numbers_as_arrays,
     running_node,
     running_pass,
 )
+
+
+def test_numbers_as_arrays():
+    with fake_mode(), numbers_as_arrays():
+        number, several = torch.ones(()), torch.ones(2)
+        with pytest.raises(UnknownValueError):
+            np.array(number)
+        with pytest.raises(RuntimeError, match="not supported"):
+            np.array(several)
+    assert np.array(torch.ones(2)).tolist() == [1, 1]
+    assert "numpy" not in vars(type(number))
 
 
 def test_fake_mode():

@@ -189,7 +189,7 @@ class SectionRunner(TrainedModel):
         is_advised = self._is_advised
         if not is_advised:
             self._is_advised = True
-            if plan.recomputes and remat.gradients_wait(self):
+            if plan.recomputes and remat.saves_activations_alone(self):
                 warn_of_weights(self, plan.graph.calls, plan.sizes(flat))
         with section_recurrent_layers() if plan.recomputes else nullcontext():
             return self._run_steps(plan, flat, is_advised)

@@ -65,3 +65,39 @@ def updates_left_out(
     finally:
         for name in ("apply", "_backend_apply_gradients"):
             del vars(optimizer)[name]
+
+
+@contextlib.contextmanager
+def updates_in_groups(
+    optimizer: Any, group_bytes: int, bytes_of: Callable[[Any], int]
+) -> Iterator[None]:
+    """Return a context in which ``apply`` updates the variables in groups, one after the other.
+
+    A group has ``group_bytes`` or more by ``bytes_of`` each, but for the last one. Clipping,
+    accumulation and averages are Keras's, of all variables together. Inside of such a context it
+    does nothing.
+    """
+    name = "_backend_update_step"
+    if name in vars(optimizer):
+        yield
+        return
+    plain_update = getattr(optimizer, name)
+
+    def update(grads: Sequence[Any], trainable_variables: Sequence[Any], rate: Any) -> None:
+        group: list[tuple[Any, Any]] = []
+        taken = 0
+        for pair in zip(grads, trainable_variables):
+            group.append(pair)
+            taken += bytes_of(pair[1])
+            if taken >= group_bytes:
+                plain_update(*map(list, zip(*group)), rate)
+                group, taken = [], 0
+        if group:
+            plain_update(*map(list, zip(*group)), rate)
+
+    # An attribute would be tracked.
+    vars(optimizer)[name] = update
+    try:
+        yield
+    finally:
+        del vars(optimizer)[name]

@@ -5,16 +5,24 @@ Programs on fake tensors run in moments and without memory, on the devices that 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    FakeTensor,
+    FakeTensorMode,
+)
 
 __all__ = [
     "UnknownValueError",
     "fake_mode",
     "in_backward",
     "next_node",
+    "numbers_as_arrays",
     "running_node",
     "running_pass",
 ]
@@ -44,6 +52,23 @@ class _FakeMode(FakeTensorMode):
     def may_turn_const(self, t: torch.Tensor) -> bool:
         is_value = t.device.type != "meta" and not self.is_our_fake(t)
         return is_value and t.numel() <= _FEW and t.layout is torch.strided
+
+
+@contextlib.contextmanager
+def numbers_as_arrays() -> Iterator[None]:
+    """Return a context in which a fake tensor of one number is a NumPy array by its ``item()``."""
+
+    def numpy(self: FakeTensor, **_: Any) -> np.ndarray[Any, Any]:
+        if self.numel() != 1:
+            return plain_numpy(self)  # which says that there are no values
+        return np.full(tuple(self.shape), self.item())
+
+    plain_numpy = FakeTensor.numpy
+    FakeTensor.numpy = numpy
+    try:
+        yield
+    finally:
+        del FakeTensor.numpy  # which Tensor has
 
 
 def in_backward() -> bool:
