@@ -145,9 +145,10 @@ def saves_activations_alone(model: Any) -> bool:
 
     Of a step of the user's own it is not known.
     """
-    if not backward_follows(model) or reason_to_wait(model.optimizer) is None:
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None or not backward_follows(model) or reason_to_wait(optimizer) is None:
         return False
-    return not _is_updated_in_groups(model.optimizer)
+    return not _is_updated_in_groups(optimizer)
 
 
 def reason_to_wait(optimizer: Any) -> str | None:
