@@ -22,7 +22,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,6 +52,16 @@ class Published(NamedTuple):
     lora: int | None = None
     lengths: tuple[tuple[str, int], ...] = ()
     long: int | None = None  # another length, of which the largest batch is looked for
+
+    @property
+    def source(self) -> str:
+        """What ``fits`` calls the model."""
+        return f"{self.backbone}:{CONFIGS / self.config}.json"
+
+    @property
+    def size(self) -> str:
+        """The batch and the length of its sequences, as tables show them."""
+        return f"{self.batch}" if self.length is None else f"{self.batch} x {self.length:,}"
 
 
 _BLOCKS, _DECODERS = "transformer_layer_*", "decoder_block_*"
@@ -90,8 +100,7 @@ def answered(name: str, device: str, how: str) -> dict[str, Any]:
     of = MODELS[name]
     scope = keras.RematScope(mode="full") if how == "RematScope" else nullcontext()
     with scope:
-        source = f"{of.backbone}:{CONFIGS / of.config}.json"
-        model = build(source, dtype="mixed_bfloat16", lora=of.lora).model
+        model = build(of.source, dtype="mixed_bfloat16", lora=of.lora).model
     size = Size(of.batch, of.length, of.lengths)
     begin = time.perf_counter()
     with compile_limits(CompileLimits(SECONDS, None)):
@@ -99,11 +108,14 @@ def answered(name: str, device: str, how: str) -> dict[str, Any]:
             found = step_needs(model, size, device, of.blocks if how == STEPS[-1] else None)
         else:
             found = searched(model, size, device, how)
+    return {**found, **costs_since(begin), "weights": model.count_params()}
+
+
+def costs_since(begin: float) -> dict[str, Any]:
+    """Return the seconds since ``begin``, and the most memory of this process and a compiler."""
     here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     there = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    found["weights"] = model.count_params()
-    found["all_seconds"] = time.perf_counter() - begin
-    return {**found, "resident": (here + there) * 1024}
+    return {"all_seconds": time.perf_counter() - begin, "resident": (here + there) * 1024}
 
 
 def step_needs(model: Any, size: Any, device: str, blocks: str | None) -> dict[str, Any]:
@@ -167,9 +179,8 @@ def table(results: dict[str, Any]) -> str:
             cells = [_needed(of_this[how]) for how in STEPS]
             seconds = max((each.get("seconds") or 0) for each in known)
             resident = max(each["resident"] for each in known) / GIB
-            size = f"{of.batch}" if of.length is None else f"{of.batch} x {of.length:,}"
             count = f"{known[0]['weights'] / 1e9:.2f}B"
-            row = [f"{name}, {size}", device, count, *cells, _plan(of_this[PLAN])]
+            row = [f"{name}, {of.size}", device, count, *cells, _plan(of_this[PLAN])]
             row += [_largest(of_this), f"{seconds:.0f}", f"{resident:.1f}"]
             lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
@@ -264,6 +275,28 @@ def answer_missing(
         path.write_text(json.dumps(results, indent=1) + "\n")
         show(results)
     return results
+
+
+def ask(
+    script: str,
+    questions: Sequence[tuple[str, ...]],
+    answer: Callable[..., dict[str, Any]],
+    path: Path,
+    write: Callable[[dict[str, Any]], None],
+) -> None:
+    """Run the command of a benchmark that keeps answers at ``path``.
+
+    It asks what is missing and has the page written, with ``--page`` alone. ``--one QUESTION``
+    prints the ``answer`` to one question.
+    """
+    parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
+    parser.add_argument("--page", action="store_true", help="write the page alone")
+    parser.add_argument("--one", nargs=len(questions[0]), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(answer(*options.one)))
+        return
+    write(answer_missing(script, () if options.page else questions, path))
 
 
 def main() -> None:

@@ -17,7 +17,6 @@ import argparse
 import fcntl
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,8 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
 import full_size  # noqa: E402
-from full_size import CONFIGS, GIB, MODELS, PAGE, RESULTS, STEPS, answer_missing, cell  # noqa: E402
-from gpu import allocator, train  # noqa: E402
+from full_size import GIB, MODELS, PAGE, RESULTS, STEPS, answer_missing, cell  # noqa: E402
+from gpu import timed, train, values_of  # noqa: E402
 from readme_table import replace_table  # noqa: E402
 
 WAYS = STEPS[0], STEPS[-1]
@@ -48,6 +47,7 @@ def trained(name: str, how: str, lock: str) -> dict[str, Any]:
     Whoever holds the file ``lock`` trains.
     """
     import keras
+    import numpy as np
 
     import keras_recompute as kr
     from keras_recompute.fits import model_sources
@@ -56,12 +56,16 @@ def trained(name: str, how: str, lock: str) -> dict[str, Any]:
     of = MODELS[name]
     model_sources.abstract = nullcontext  # weights with values
     keras.utils.set_random_seed(0)
-    source = f"{of.backbone}:{CONFIGS / of.config}.json"
-    model = model_sources.build(source, dtype="mixed_bfloat16", lora=of.lora).model
+    model = model_sources.build(of.source, dtype="mixed_bfloat16", lora=of.lora).model
     loss = model.loss or "mse"
     model.compile("adamw", loss)
     x, y = sample_of(model, Size(of.batch, of.length, of.lengths))
-    batch = keras.tree.map_structure(values_of, model.input, x), values_of(model.output, y)
+
+    def values(tensor: Any, sized: Any) -> Any:
+        rng = np.random.default_rng(0)
+        return values_of(tensor.name, tuple(sized.shape), sized.dtype, rng)
+
+    batch = keras.tree.map_structure(values, model.input, x), values(model.output, y)
     if how == STEPS[-1]:
         model = kr.checkpointed(model, layers=of.blocks)
         model.compile("adamw", loss)
@@ -71,29 +75,7 @@ def trained(name: str, how: str, lock: str) -> dict[str, Any]:
     with open(lock, "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         losses += [train(model, batch) for _ in range(UPDATES - 1)]
-        seconds = []
-        for _ in range(TIMED):
-            start = time.perf_counter()
-            train(model, batch)
-            seconds.append(time.perf_counter() - start)
-    device, peak = allocator()
-    found = {"device": device, "peak": peak, "losses": losses, "first": first}
-    return {**found, "seconds": statistics.median(seconds)}
-
-
-def values_of(tensor: Any, sized: Any) -> Any:
-    """Return values for ``tensor`` of a model, ``sized`` as a batch has it.
-
-    They are tokens, masks of ones, segments of zeros, or normal numbers.
-    """
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    if "mask" in tensor.name or "segment" in tensor.name:
-        return np.full(sized.shape, int("mask" in tensor.name), sized.dtype)
-    if sized.dtype.startswith("int"):
-        return rng.integers(1, 20_000, sized.shape, sized.dtype)
-    return rng.normal(size=sized.shape).astype("float32")
+        return {"losses": losses, "first": first, **timed(model, batch, TIMED)}
 
 
 def run_missing(names: Iterable[str], wait: float) -> None:
@@ -187,8 +169,7 @@ def table(results: dict[str, Any]) -> str:
         if not any("peak" in run for run in runs):
             continue
         compiled = [results.get(f"{name}, {DEVICE}, {how}", {}) for how in WAYS]
-        size = f"{of.batch}" if of.length is None else f"{of.batch} x {of.length:,}"
-        row = [f"{name}, {size}", cell(compiled, "needed", GIB), cell(runs, "peak", GIB)]
+        row = [f"{name}, {of.size}", cell(compiled, "needed", GIB), cell(runs, "peak", GIB)]
         row += [cell(runs, "seconds", 1, 3), cell(runs, "first", 1, 0)]
         losses = [{"loss": run["losses"][-1]} if "losses" in run else {} for run in runs]
         lines.append(f"| {' | '.join([*row, cell(losses, 'loss', 1, 4)])} |")

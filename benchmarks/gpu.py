@@ -132,11 +132,8 @@ def built(name: str, way: str) -> tuple[Any, tuple[Any, Any]]:
 
     def values(tensor: Any) -> Any:
         shape = (of.batch, *(of.length if side is None else side for side in tensor.shape[1:]))
-        if not tensor.dtype.startswith("int"):
-            return rng.normal(size=shape).astype("float32")
-        is_token = "token_ids" in tensor.name
-        token = rng.integers(1, 20_000, shape)
-        return token if is_token else np.full(shape, int("mask" in tensor.name))
+        dtype = "int64" if tensor.dtype.startswith("int") else tensor.dtype
+        return values_of(tensor.name, shape, dtype, rng)
 
     x = keras.tree.map_structure(values, model.input)
     loss: Any = of.loss
@@ -147,6 +144,20 @@ def built(name: str, way: str) -> tuple[Any, tuple[Any, Any]]:
         y = np.full((of.batch, *model.output_shape[1:]), 1e-3, "float32")
     model.compile("adamw", loss, jit_compile=keras.backend.backend() == "jax")
     return model, (x, y)
+
+
+def values_of(name: str, shape: tuple[int, ...], dtype: str, rng: Any) -> Any:
+    """Return values for an input or target called ``name``.
+
+    They are tokens, masks of ones, segments of zeros, or normal numbers.
+    """
+    import numpy as np
+
+    if not dtype.startswith("int"):
+        return rng.normal(size=shape).astype("float32")
+    tokens = rng.integers(1, 20_000, shape, dtype)
+    is_token = "mask" not in name and "segment" not in name
+    return tokens if is_token else np.full(shape, int("mask" in name), dtype)
 
 
 def predicted(name: str, way: str) -> dict[str, Any]:
@@ -169,14 +180,18 @@ def measured(name: str, way: str) -> dict[str, Any]:
     losses += [train(model, batch) for _ in range(UPDATES - 1)]
     print("ready", flush=True)
     sys.stdin.readline()
+    return {"losses": losses, "first": first, **timed(model, batch, STEPS)}
+
+
+def timed(model: Any, batch: tuple[Any, Any], steps: int) -> dict[str, Any]:
+    """Return the median seconds of so many steps, and the allocator's peak behind them."""
     seconds = []
-    for _ in range(STEPS):
+    for _ in range(steps):
         start = time.perf_counter()
         train(model, batch)
         seconds.append(time.perf_counter() - start)
     device, peak = allocator()
-    found = {"device": device, "peak": peak, "losses": losses, "first": first}
-    return {**found, "seconds": statistics.median(seconds)}
+    return {"device": device, "peak": peak, "seconds": statistics.median(seconds)}
 
 
 def train(model: Any, batch: tuple[Any, Any]) -> float:

@@ -1,4 +1,4 @@
-"""How what a compiled training step costs grows with depth, width and length.
+"""How the cost of a compiled training step grows with depth, width and length.
 
     python3 benchmarks/growth.py                all that is missing; writes the page
     python3 benchmarks/growth.py --page         the table alone
@@ -12,10 +12,7 @@ KERAS_RECOMPUTE_DEVICES_PYTHON.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import resource
 import sys
 import time
 from pathlib import Path
@@ -24,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
-from full_size import GIB, answer_missing, cell  # noqa: E402
+from full_size import GIB, ask, cell, costs_since  # noqa: E402
 from readme_table import replace_table  # noqa: E402
 
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "growth.json", ROOT / "docs" / "full-size.md"
@@ -53,8 +50,13 @@ def transformer(depth: int, width: int, length: int) -> Any:
     return keras.Model(inputs, x)
 
 
-def answered(depth: int, width: int, length: int, way: str) -> dict[str, Any]:
-    """Return what a step needs, and what it took to find that out."""
+def answered(*question: str) -> dict[str, Any]:
+    """Return what a step needs, and what it took to find that out.
+
+    The question is depth, width, length, and the way to train.
+    """
+    *sizes, way = question
+    depth, width, length = map(int, sizes)
     os.environ.update(KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
     import keras
 
@@ -75,10 +77,7 @@ def answered(depth: int, width: int, length: int, way: str) -> dict[str, Any]:
         found = {"needed": program.needed_bytes, "seconds": program.compile_seconds}
     except DoesNotFitError as error:
         found = {"needed": error.needed_bytes}
-    here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    there = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    found["all_seconds"] = time.perf_counter() - begin
-    return {**found, "resident": (here + there) * 1024, "weights": model.count_params()}
+    return {**found, **costs_since(begin), "weights": model.count_params()}
 
 
 def table(results: dict[str, Any]) -> str:
@@ -98,17 +97,12 @@ def table(results: dict[str, Any]) -> str:
 
 def main() -> None:
     """Answer what is missing, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--page", action="store_true", help="write the table alone")
-    parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one:
-        *size, way = options.one
-        print(json.dumps(answered(*map(int, size), way)))
-        return
     asked = [(*map(str, size), way) for size in SIZES for way in WAYS]
-    results = answer_missing(__file__, () if options.page else asked, RESULTS)
-    replace_table(PAGE, "full-size-growth", table(results))
+
+    def write(results: dict[str, Any]) -> None:
+        replace_table(PAGE, "full-size-growth", table(results))
+
+    ask(__file__, asked, answered, RESULTS, write)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ Steps are built and compiled as in ``full_size.py``, which says what that needs.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
-from full_size import CONFIGS, GIB, PAGE, SECONDS, answer_missing, step_needs  # noqa: E402
+from full_size import CONFIGS, GIB, PAGE, SECONDS, ask, step_needs  # noqa: E402
 from readme_table import replace_table  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "published_facts.json"
@@ -120,16 +118,12 @@ def _said(found: dict[str, Any] | None) -> str:
 
 def main() -> None:
     """Compile what is missing, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--page", action="store_true", help="write the page alone")
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one:
-        print(json.dumps(answered(*options.one)))
-        return
     asked = [(name, way) for name in FACTS for way in WAYS]
-    results = answer_missing(__file__, () if options.page else asked, RESULTS)
-    replace_table(PAGE, "published-facts", table(results))
+
+    def write(results: dict[str, Any]) -> None:
+        replace_table(PAGE, "published-facts", table(results))
+
+    ask(__file__, asked, answered, RESULTS, write)
 
 
 if __name__ == "__main__":
