@@ -7,7 +7,7 @@ method is part of the result.
 
 Resident is not allocated. Pages that an allocator kept from earlier work and reuses count as idle,
 and a program that runs in them does not show. Memory that glibc keeps is released before the block.
-In the block glibc maps each larger piece when it is asked for, and unmaps it when it is freed.
+In the block each larger piece is mapped when it is allocated, and unmapped when it is freed.
 TensorFlow's own allocator needs ``forget_free_memory`` for that. Parameters and fed data are
 resident before the block, and so not counted: the result is comparable with the not-always-live
 peak. The first run of a program compiles it, which takes some 100 MiB, so measure a later one.
@@ -21,14 +21,13 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator
+from typing import Any, Iterator
 
 HIGH_WATER, SAMPLED = "VmHWM", "sampled"
 _INTERVAL_SECONDS = 0.002
-# Parameters of mallopt(3). By itself glibc raises both thresholds up to the second pair, when
-# larger pieces are freed.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_SMALL, _LARGEST = (2**16, 2**16), (2**26, 2**25)
+# Options of mallopt(3), M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, in the block and behind it. Setting
+# them ends glibc's own rule, which raises them when large pieces are freed: up to the second pair.
+_THRESHOLDS = {-1: (2**16, 2**26), -3: (2**16, 2**25)}
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -75,7 +74,7 @@ def process_memory() -> Iterator[MeasuredMemory]:
     gc.collect()
     _give_back_free_pages()
     measured = MeasuredMemory()
-    with _mapped_when_asked_for():
+    with pieces_mapped():
         yield from _measure(measured)
 
 
@@ -120,27 +119,32 @@ def resident_bytes() -> int | None:
 
 def _give_back_free_pages() -> None:
     """Make glibc return freed memory to the system; other C libraries have no such call."""
+    if trim := _of_glibc("malloc_trim"):
+        trim(0)
+
+
+def _of_glibc(name: str) -> Any:
+    """Return a function of the C library; None where it has none of that name."""
     try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError):
-        return
+        return getattr(ctypes.CDLL(None), name, None)
+    except OSError:
+        return None
 
 
 @contextmanager
-def _mapped_when_asked_for() -> Iterator[None]:
-    """Return a context in which glibc maps pieces that it would take from memory it has kept."""
-    try:
-        set_option = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another C library
+def pieces_mapped() -> Iterator[None]:
+    """Return a context in which glibc maps larger pieces instead of reusing what it has kept."""
+    set_option = _of_glibc("mallopt")
+    if set_option is None:
         yield
         return
-    for option, value in zip((_TRIM_THRESHOLD, _MMAP_THRESHOLD), _SMALL):
-        set_option(option, value)
+    for option, (inside, _) in _THRESHOLDS.items():
+        set_option(option, inside)
     try:
         yield
     finally:
-        for option, value in zip((_TRIM_THRESHOLD, _MMAP_THRESHOLD), _LARGEST):
-            set_option(option, value)
+        for option, (_, behind) in _THRESHOLDS.items():
+            set_option(option, behind)
 
 
 def _reset_high_water() -> bool:
