@@ -32,10 +32,10 @@ def do_the_same(first: Any, second: Any) -> bool:
 
 
 def narrower_types_read(closed: Any) -> dict[int, Any]:
-    """Return narrower types, by place, of the captured arrays that are read in these alone.
+    """Return the type to which a captured array is cast, by its place, if nothing else reads it.
 
-    So read layers the weights under mixed precision. What is read twice has two gradients, whose
-    sum is one of the wider type.
+    Only casts to fewer bytes count, as those of weights under mixed precision. An array that is
+    cast twice is left out: its two gradients are added in its own, wider type.
     """
     readers = defaultdict(list)
     for equation in closed.jaxpr.eqns:

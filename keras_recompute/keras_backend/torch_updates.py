@@ -90,27 +90,28 @@ def updates_in_backward(optimizer: Any = None) -> Iterator[None]:
 
 
 def _updates_at_the_end(optimizer: Any) -> contextlib.AbstractContextManager[None]:
-    """Return the context of updates that wait for all gradients.
+    """Return the context of a step whose updates wait for all gradients.
 
-    Keras's Adam makes three arrays for each weight in between. It makes them for a group of weights
-    at a time, where each is updated alone.
+    For each weight Keras's Adam makes three arrays of its size. An update of all weights at once
+    holds them for all, and one of a few weights at a time for these.
     """
     if not _is_updated_in_groups(optimizer):
         return contextlib.nullcontext()
-    return updates_in_groups(_inner(optimizer), GROUP_BYTES, _bytes_of)
+    return updates_in_groups(_updating(optimizer), GROUP_BYTES, _bytes_of)
 
 
 def _is_updated_in_groups(optimizer: Any) -> bool:
-    inner = _inner(optimizer)
-    return _updates_each_alone(inner) and not _have_several_types(trained_variables(inner))
+    """Whether updates that wait are made for a few weights at a time, with the same values."""
+    updating = _updating(optimizer)
+    return _updates_each_alone(updating) and not _have_several_types(trained_variables(updating))
 
 
 def _bytes_of(variable: Any) -> int:
     return backend_variable(variable).nbytes
 
 
-def _inner(optimizer: Any) -> Any:
-    """Return the optimizer that updates the weights of one with loss scaling, or itself."""
+def _updating(optimizer: Any) -> Any:
+    """Return the optimizer that updates the weights: the one inside of loss scaling, or itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
@@ -141,9 +142,9 @@ def backward_follows(model: Any) -> bool:
 
 
 def saves_activations_alone(model: Any) -> bool:
-    """Whether Keras's own step of ``model`` runs, and frees no gradients and updates no groups.
+    """Whether the step that trains ``model`` saves nothing by the order of its updates.
 
-    Of a step of the user's own it is not known.
+    False also in a step of the user's own, which may order them by ``updates_in_backward``.
     """
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or not backward_follows(model) or reason_to_wait(optimizer) is None:

@@ -30,6 +30,7 @@ from ..seams.keras.layers import (
     values_replaced,
 )
 from ..seams.keras.name_scopes import current_scopes
+from ..seams.keras.optimizers import methods_replaced
 from ..seams.keras.training import build_for_fit
 from ..seams.torch.fake_tensors import fake_mode, numbers_as_arrays
 from .categories import INPUT, OPTIMISER, OTHER, WEIGHT, buffer_category
@@ -181,9 +182,9 @@ def _record_step(
 
 @contextlib.contextmanager
 def _in_its_scope(optimizer: Any) -> Iterator[None]:
-    """Return a context in which loss scaling runs in a scope of its name, as other updates do.
+    """Return a context in which loss scaling runs in a name scope of its own, as other updates do.
 
-    So its branch on whether all gradients are finite is taken.
+    The recording takes branches in that scope, such as the one on whether all gradients are finite.
     """
     if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         yield
@@ -194,11 +195,8 @@ def _in_its_scope(optimizer: Any) -> Iterator[None]:
         with keras.name_scope(optimizer.name):
             return plain_apply(*args, **kwargs)
 
-    vars(optimizer)["apply"] = apply  # an attribute would be tracked
-    try:
+    with methods_replaced(optimizer, apply=apply):
         yield
-    finally:
-        del vars(optimizer)["apply"]
 
 
 def _record_function(

@@ -6,6 +6,7 @@ import pytest
 
 from keras_recompute.seams.keras.optimizers import (
     has_undecayed,
+    methods_replaced,
     trained_variables,
     update_now,
     updates_in_groups,
@@ -52,6 +53,14 @@ def test_updates_left_out(names_variables):
     assert int(optimizer.iterations) == 1
     optimizer.apply([keras.ops.ones(2)] * 2, [a, b])  # as before again
     assert values((a, b)) == [0.0, 0.0]
+
+
+def test_methods_replaced():
+    optimizer = keras.optimizers.SGD(0.5)
+    with methods_replaced(optimizer, apply=lambda: 1, build=lambda: 2):
+        assert (optimizer.apply(), optimizer.build()) == (1, 2)
+    assert optimizer.apply.__func__ is type(optimizer).apply
+    assert not {"apply", "build"} & vars(optimizer).keys()
 
 
 def test_updates_in_groups():

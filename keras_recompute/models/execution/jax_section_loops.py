@@ -272,7 +272,7 @@ class LoopRunner:
         with scope:
             weights = []
             for place in own:
-                # A copy of all, and their gradients as one array: so in the type that is read.
+                # The stack is a copy and has a gradient of its size, so in the narrower type.
                 cast = [array.astype(narrow.get(place, array.dtype)) for array in captured[place]]
                 weights.append(jnp.stack(cast))
             slices = jnp.arange(len(group)), stacks, weights

@@ -17,7 +17,7 @@ from .array_sizes import bytes_of_variables
 from .executor import ExecutionPlan
 from .partition_cache import PartitionCache
 from .saving_estimate import estimate_saving, handed_on_bytes
-from .weights_advice import NEXT_TO_NOTHING, SPOKEN_OF
+from .weights_advice import INSTEAD, NEXT_TO_NOTHING, SPOKEN_OF, never_saved, optimizer_state
 
 # Savings below 2 % are within the error of the estimate. XLA's passes save memory without a replay
 # too. So with XLA it is only said where the activations are NEXT_TO_NOTHING beside the weights.
@@ -55,10 +55,8 @@ def warn_without_savings(model: keras.Model, plan: ExecutionPlan, traced: Partit
 
 def _warn_of_weights(model: keras.Model, traced: PartitionCache) -> None:
     """Warn where weights, and what training keeps of their size, leave nothing to save."""
-    optimizer = getattr(model, "optimizer", None)
     # Keras makes what the optimizer keeps behind the first forward pass.
-    state = optimizer.variables if optimizer is not None and optimizer.built else []
-    weights = "weights, their gradients and" if state else "weights and their gradients, beside"
+    state = optimizer_state(model)
     steps = traced.traced()
     weight_bytes = bytes_of_variables(model.variables)
     passed_on = handed_on_bytes(steps)
@@ -77,8 +75,7 @@ def _warn_of_weights(model: keras.Model, traced: PartitionCache) -> None:
         f"the checkpoints of {model.name!r} save next to nothing: a training step is estimated to "
         f"take {format_bytes(found.peak_bytes)} with them and "
         f"{format_bytes(found.plain_peak_bytes)} without, and {format_bytes(found.fixed_bytes)} of "
-        f"it are {weights} what the optimizer keeps, which no checkpoint saves. Take larger "
-        f"batches, or train the plain model. checkpointed(..., sample=batch) compares the two"
+        f"it are {never_saved(state)}. {INSTEAD}"
     )
 
 

@@ -24,7 +24,7 @@ from ...seams.keras.call_context import autocast_to
 from ...seams.keras.layers import attach_mask, layers_in, mask_of
 from ...user_code import warn_user
 from ..keras_graph.call_graph import Call, Graph, checkpoints_in, operations_of, starting_values
-from ..keras_graph.kept_end import CONVOLUTIONS, Sizes, first_kept, sizes_of
+from ..keras_graph.kept_end import CONVOLUTIONS, first_kept, sizes_of
 from ..keras_graph.repetitions import repeated_groups
 from ..keras_graph.sections import Section, sections_of_groups, split_at_checkpoints
 from ..keras_graph.timestep_concat import commute_concat
@@ -55,7 +55,6 @@ class SectionPlan:
     graph: Graph
     steps: tuple[Section, ...]
     repeats_blocks: bool = False
-    _sizes: dict[Any, Sizes | None] = field(default_factory=dict)
     _first_kept: dict[Any, int] = field(default_factory=dict)
 
     @classmethod
@@ -71,22 +70,15 @@ class SectionPlan:
             return self
         return SectionPlan(self.graph, sections_of_groups(self.graph, groups), True)
 
-    def sizes(self, inputs: Arrays) -> Sizes | None:
-        """Return the sizes of a pass on ``inputs`` of the graph; None if shapes are not known."""
-        shapes = _shapes(inputs)
-        if shapes not in self._sizes:
-            self._sizes[shapes] = sizes_of(self.graph, inputs)
-        return self._sizes[shapes]
-
     def first_kept(self, inputs: Arrays) -> int:
         """Return the number of the first section that needs no replay, with all behind it.
 
         So it is where the backward pass follows at once. ``inputs`` are those of the graph.
         """
         # By shapes, as another batch may have another end.
-        shapes = _shapes(inputs)
+        shapes = tuple(tuple(value.shape) for value in inputs)
         if shapes not in self._first_kept:
-            sizes = self.sizes(inputs)
+            sizes = sizes_of(self.graph, inputs)
             end = len(self.steps) if sizes is None else first_kept(self.steps, sizes)
             self._first_kept[shapes] = end
         return self._first_kept[shapes]
@@ -186,18 +178,18 @@ class SectionRunner(TrainedModel):
         return remat.may_be_differentiated([*flat, *weights])
 
     def _run_sections(self, plan: SectionPlan, flat: Arrays) -> list[Any]:
-        is_advised = self._is_advised
-        if not is_advised:
+        with section_recurrent_layers() if plan.recomputes else nullcontext():
+            results = self._run_steps(plan, flat)
+        if not self._is_advised:
             self._is_advised = True
             if plan.recomputes and remat.saves_activations_alone(self):
-                warn_of_weights(self, plan.graph.calls, plan.sizes(flat))
-        with section_recurrent_layers() if plan.recomputes else nullcontext():
-            return self._run_steps(plan, flat, is_advised)
+                warn_of_weights(self, plan.graph.calls, sizes_of(plan.graph, flat))
+        return results
 
-    def _run_steps(self, plan: SectionPlan, flat: Arrays, is_advised: bool) -> list[Any]:
+    def _run_steps(self, plan: SectionPlan, flat: Arrays) -> list[Any]:
         values = starting_values(plan.graph, flat)
         if self._scan_layers or (current_backend() == JAX and plan.repeats_layers):
-            self._run_loops(plan, values, is_advised)
+            self._run_loops(plan, values)
             return [values[key] for key in plan.graph.outputs]
         # In a loop of the user's own more may stand between this call and its backward pass.
         follows = remat.backward_follows(self)
@@ -217,20 +209,16 @@ class SectionRunner(TrainedModel):
             values.update(zip(section.outputs, outputs))
         return [values[key] for key in plan.graph.outputs]
 
-    def _run_loops(self, plan: SectionPlan, values: dict[Any, Any], is_advised: bool) -> None:
+    def _run_loops(self, plan: SectionPlan, values: dict[Any, Any]) -> None:
         from .jax_section_loops import LoopRunner
 
         runner = LoopRunner(plan.graph, values, _pure_call)
         runner.run(plan.steps)
-        if self._scan_layers and not runner.loops and not is_advised:
+        if self._scan_layers and not runner.loops and not self._is_advised:
             warn_user(
                 f"scan_layers makes no loop of {self.name!r}: on JAX that takes two sections or "
                 "blocks in a row that do the same with other weights, and no masks between them"
             )
-
-
-def _shapes(inputs: Arrays) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(value.shape) for value in inputs)
 
 
 def _kind_of(call: Call) -> Any:

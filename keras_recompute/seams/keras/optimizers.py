@@ -29,6 +29,18 @@ def update_now(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any
 
 
 @contextlib.contextmanager
+def methods_replaced(optimizer: Any, **methods: Callable[..., Any]) -> Iterator[None]:
+    """Return a context in which ``optimizer`` has these methods in place of its own."""
+    # Not by setattr: Keras would track an attribute.
+    vars(optimizer).update(methods)
+    try:
+        yield
+    finally:
+        for name in methods:
+            del vars(optimizer)[name]
+
+
+@contextlib.contextmanager
 def updates_left_out(
     optimizer: Any, begin: Callable[[Sequence[Any], Sequence[Any]], Callable[[Any], bool]]
 ) -> Iterator[None]:
@@ -58,13 +70,8 @@ def updates_left_out(
         if kept:
             plain_update(*map(list, zip(*kept)))
 
-    # An attribute would be tracked.
-    vars(optimizer).update(apply=apply, _backend_apply_gradients=update)
-    try:
+    with methods_replaced(optimizer, apply=apply, _backend_apply_gradients=update):
         yield
-    finally:
-        for name in ("apply", "_backend_apply_gradients"):
-            del vars(optimizer)[name]
 
 
 @contextlib.contextmanager
@@ -73,15 +80,14 @@ def updates_in_groups(
 ) -> Iterator[None]:
     """Return a context in which ``apply`` updates the variables in groups, one after the other.
 
-    A group has ``group_bytes`` or more by ``bytes_of`` each, but for the last one. Clipping,
-    accumulation and averages are Keras's, of all variables together. Inside of such a context it
-    does nothing.
+    ``bytes_of`` returns the size of a variable. Those of a group add up to ``group_bytes`` or more,
+    except in the last one. Keras still clips, accumulates and averages all variables together. A
+    second such context inside the first changes nothing.
     """
-    name = "_backend_update_step"
-    if name in vars(optimizer):
+    if "_backend_update_step" in vars(optimizer):
         yield
         return
-    plain_update = getattr(optimizer, name)
+    plain_update = optimizer._backend_update_step
 
     def update(grads: Sequence[Any], trainable_variables: Sequence[Any], rate: Any) -> None:
         group: list[tuple[Any, Any]] = []
@@ -95,9 +101,5 @@ def updates_in_groups(
         if group:
             plain_update(*map(list, zip(*group)), rate)
 
-    # An attribute would be tracked.
-    vars(optimizer)[name] = update
-    try:
+    with methods_replaced(optimizer, _backend_update_step=update):
         yield
-    finally:
-        del vars(optimizer)[name]
