@@ -4,11 +4,11 @@
     python3 benchmarks/full_size_runs.py                   on one with the GPU; writes the page
     python3 benchmarks/full_size_runs.py --page            the table alone
 
-Each model of ``full_size.py`` trains, plain and with a checkpoint behind every block, if what it
-needs on this GPU has been compiled and fits. Its process may take that much memory and little more.
-As many compile side by side as the GPU has room for, and one trains at a time: three steps for
-their losses, and five that are timed. Answers are kept in ``results/full_size.json``. Needs
-KerasHub and JAX with CUDA.
+Each model of ``full_size.py`` trains, plain and with a checkpoint behind every block, if its step
+has been compiled for this GPU and fits. Its process may take that much memory and little more. As
+many processes compile at once as fit on the GPU. One at a time trains: three steps, whose losses
+are kept, and five that are timed. A step that has figures is not run again. Answers are kept in
+``results/full_size.json``. Needs KerasHub, and JAX with CUDA.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ def test_nothing_is_forgotten_that_is_in_use():
 
 
 def kept_and_forgotten():
-    """Return the bytes that a freed tensor of 48 MiB leaves resident, of them those forgotten, and
-    those resident behind it.
+    """Free a tensor of 48 MiB; return the bytes that stay resident of it, those that
+    ``forget_free_memory`` says it released, and those that are resident after that.
     """
 
     def resident_bytes():

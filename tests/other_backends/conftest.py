@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-# What is expected of programs and of where data is holds on a CPU, so they run there, whatever
-# device is here. Where the variables are set, as to JAX_PLATFORMS=cuda, that device is taken.
+# The tests expect programs and data of a CPU, so they run there even if there is a GPU. Set these
+# variables, as to JAX_PLATFORMS=cuda, to run them on another device.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 

@@ -90,7 +90,7 @@ def test_on_pytorch_updates_need_less_memory_too(clip):
     [{"batch": 4096}, {"batch": 4, "width": 64}, {"batch": 4, "own": True}],
     ids=["a larger batch", "a small step", "a layer of one's own"],
 )
-def test_nothing_is_said_where_it_matters_not_or_is_not_known(options):
+def test_nothing_is_said_of_small_steps_large_batches_and_own_layers(options):
     assert not said_in_fit(**options)
 
 
@@ -101,7 +101,7 @@ def test_a_plan_says_itself_what_it_saves():
     assert not said_by(lambda: planned.fit(x, x, batch_size=4, verbose=0))
 
 
-@pytest.mark.skipif(IS_JAX, reason="on JAX the optimizer is part of the traced step, or unknown")
+@pytest.mark.skipif(IS_JAX, reason="JAX does not reorder updates, so it warns there")
 def test_a_loop_of_ones_own_may_free_gradients_by_itself():
     _, ours, x = dense_layers(4)
     assert not said_by(lambda: keras.ops.sum(ours(x, training=True)).backward())
