@@ -2,6 +2,8 @@
 
     KERAS_BACKEND=jax python3 benchmarks/zoo_backends.py     the models that have no row yet
     KERAS_BACKEND=torch python3 benchmarks/zoo_backends.py --only ResNet50
+    KERAS_BACKEND=jax python3 benchmarks/zoo_backends.py --only ResNet50 --devices v5e
+                                                             adds a device to a row on JAX
     python3 benchmarks/zoo_backends.py --page                the page alone; runs nothing
 
 Each model runs in a process of its own, with random weights, and its row is stored when it ends;
@@ -81,13 +83,28 @@ def run_alone(name: str, devices: str) -> dict[str, Any]:
     return {"error": said[:300]}
 
 
+def with_earlier(row: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+    """Return ``row`` with the figures of other devices that an earlier row has."""
+    if "error" in row or "error" in earlier:
+        return row
+    whole = {**earlier, **row}
+    for way, figures in row.items():
+        before = earlier.get(way, {})
+        if "temporaries" in figures and "temporaries" in before:
+            sizes = {**before["temporaries"], **figures["temporaries"]}
+            whole[way] = {**before, **figures, "temporaries": sizes}
+        elif "losses" not in figures and "error" in before:
+            whole[way] = before  # a way that fails on the CPU fails on each device
+    return whole
+
+
 def main(argv: list[str] | None = None) -> int:
     """Measure models on the backend of KERAS_BACKEND, and write the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", action="append", default=[], help="a model to run, again too")
-    parser.add_argument("--devices", default="h100,v5e", help="of programs on JAX (%(default)s)")
+    parser.add_argument("--devices", default="cpu,h100,v5e", help="on JAX (%(default)s)")
     parser.add_argument("--page", action="store_true", help="write the page alone")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
@@ -105,7 +122,8 @@ def main(argv: list[str] | None = None) -> int:
         names = options.only or [name for name in in_order() if name not in done]
         for number, name in enumerate(names, start=1):
             start = time.monotonic()
-            row = found["rows"][name] = run_alone(name, options.devices)
+            row = run_alone(name, options.devices)
+            found["rows"][name] = with_earlier(row, found["rows"].get(name, {}))
             (RESULTS / f"zoo-{backend}.json").write_text(json.dumps(found, indent=1) + "\n")
             said = row.get("error", f"{time.monotonic() - start:.0f} s")
             print(f"{number} of {len(names)}: {name}: {said}", flush=True)

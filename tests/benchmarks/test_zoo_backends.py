@@ -80,7 +80,21 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(zoo_backends, "page", lambda found: json.dumps(found["jax"]["rows"]))
     assert zoo_backends.main(["--only", "MobileNet"]) == 0
     assert zoo_backends.main(["--devices", "h100"]) == 0
-    assert ran == [("MobileNet", "h100,v5e"), ("VGG16", "h100")]
+    assert ran == [("MobileNet", "cpu,h100,v5e"), ("VGG16", "h100")]
     assert zoo_backends.main([]) == 0  # what failed is tried again
-    assert ran[2:] == [("VGG16", "h100,v5e")]
+    assert ran[2:] == [("VGG16", "cpu,h100,v5e")]
     assert json.loads((tmp_path / "page.md").read_text()).keys() == JAX.keys()
+
+
+def test_devices_of_an_earlier_run_stay_in_a_row():
+    earlier = {
+        "plain": {"losses": [1.0], "first": 2.0, "temporaries": {"cpu": 8, "h100": 9}},
+        "remat": {"error": "Unable to build"},
+    }
+    failed = {"temporaries": {"v5e": {"error": "Unable to build"}}}
+    row = {"plain": {"temporaries": {"h100": 7, "v5e": 6}}, "remat": failed}
+    whole = zoo_backends.with_earlier(row, earlier)
+    sizes = {"cpu": 8, "h100": 7, "v5e": 6}
+    assert whole["plain"] == {"losses": [1.0], "first": 2.0, "temporaries": sizes}
+    assert whole["remat"] == earlier["remat"]
+    assert zoo_backends.with_earlier(row, {"error": "ended with 1"}) == row
