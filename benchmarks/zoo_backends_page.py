@@ -33,12 +33,13 @@ GPT2Backbone and LlamaBackbone it is the one that was predicted to need least on
 three updates are compared with the plain model's, relative to them. Rounding decides many an update
 of a network with batch norm and small images: gradients of the plain ResNet50 are 0.2 from its own
 in float64 ([the zoo](zoo.md)). On a CPU XLA makes the gradient of a depthwise kernel as if it were
-dense: two buffers of 31.6 MiB are most of MobileNetV2's temporaries. First steps trace, compile and
-run once, on {processor}, which did other work as well.
+dense: two buffers of 31.6 MiB are most of the plain MobileNetV2's temporaries. First steps trace,
+compile and run once, on {processor}, which did other work as well.
 """
 JAX_COLUMNS = (
     "model | losses differ, first / three: RematScope, `every=`, leanest | CPU: plain, "
-    "RematScope, `every=`, leanest | H100: the same | v5e: the same | first step, s: the same"
+    "RematScope, `every=`, leanest | H100: the same | v5e: the same | first step, s: the same | "
+    "later steps, over plain's: RematScope, `every=`, leanest"
 )
 HALF = """\
 ### Plans for half of the plain step
@@ -151,6 +152,11 @@ def jax_line(name: str, row: dict[str, Any]) -> str:
         else:
             said.append("not compiled")
     said.append(cells(row, JAX_WAYS, lambda figures: f"{figures['first']:.1f}"))
+    seconds = row["plain"].get("step")
+    if seconds is None:
+        said.append("not timed")
+    else:
+        said.append(cells(row, JAX_WAYS[1:], lambda f: f"{f['step'] / seconds:.2f}"))
     return f"| {' | '.join(said)} |"
 
 
@@ -204,6 +210,12 @@ def jax_summary(rows: dict[str, Any]) -> list[str]:
         way, _, device = where.partition(" ")
         how = {"every": "`every=`", "leanest": "leanest plan"}[way]
         said.append(f"* {how}, {DEVICES[device]}: {spread(each, BARS['jax'])}")
+    for way, title in {"every": "`every=`", "leanest": "leanest plan"}.items():
+        steps = {
+            n: r[way]["step"] / r["plain"]["step"] for n, r in rows.items() if "step" in r[way]
+        }
+        if steps:
+            said.append(f"* seconds of later steps, {title}: {spread(steps, SECONDS_BAR)}")
     said.append(f"* less in RematScope than with ours: {', '.join(above) or 'none'}")
     return ["\n".join([*said, failures(rows), ""])]
 

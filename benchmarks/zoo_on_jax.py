@@ -7,6 +7,7 @@ batch is 16 times as large: on a TPU small activations stay on the chip and need
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable
 from functools import partial
@@ -58,7 +59,7 @@ def figures(model: keras.Model, batch: Batch, large: Batch, devices: list[str]) 
     """Return temporaries of the steps that train ``model``; of the CPU losses and seconds too."""
     found: dict[str, Any] = {"temporaries": {}}
     if CPU in devices:
-        found["losses"], found["first"], found["temporaries"][CPU] = trained(compiled(model), batch)
+        found.update(trained(compiled(model), batch))
     for device in devices:
         if device != CPU:
             needed_bytes = tried(partial(temporary_bytes, model, large, device))
@@ -107,10 +108,10 @@ def repeated(part: Any) -> Any:
     return np.broadcast_to(part[:1], (TIMES * part.shape[0], *part.shape[1:]))
 
 
-def trained(model: keras.Model, batch: Batch) -> tuple[list[float], float, int]:
-    """Return the losses of some steps, the seconds of the first, and its temporary bytes.
+def trained(model: keras.Model, batch: Batch) -> dict[str, Any]:
+    """Return the losses of some steps, seconds of the first and of a later one, and temporaries.
 
-    The seconds hold those to trace and compile. The variables of ``model`` stay as they are.
+    The first ones hold those to trace and compile. The variables of ``model`` stay as they are.
     """
     step = training_step(model, batch)
     variables = variables_trained(model, model.optimizer)
@@ -119,9 +120,12 @@ def trained(model: keras.Model, batch: Batch) -> tuple[list[float], float, int]:
     data = jax.tree.map(jnp.asarray, batch)
     start = time.perf_counter()
     compiled = step.function.lower(step.state, step.data).compile()
-    losses, first = [], 0.0
+    losses, ends = [], [start]
     for _ in range(UPDATES):
         logs, state = compiled(state, data)
         losses.append(float(logs["loss"]))
-        first = first or time.perf_counter() - start
-    return losses, first, compiled.memory_analysis().temp_size_in_bytes
+        ends.append(time.perf_counter())
+    first, *later = map(operator.sub, ends[1:], ends)
+    temporaries = compiled.memory_analysis().temp_size_in_bytes
+    sizes = {"temporaries": {CPU: temporaries}}
+    return {"losses": losses, "first": first, "step": min(later), **sizes}

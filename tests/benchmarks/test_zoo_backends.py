@@ -8,8 +8,8 @@ from zoo_backends_page import MODELS, page
 MIB = 2**20
 
 
-def on_jax(temporaries, *, losses=(1.0, 0.5)):
-    return {"losses": list(losses), "first": 2.0, "temporaries": temporaries}
+def on_jax(temporaries, *, losses=(1.0, 0.5), step=1.0):
+    return {"losses": list(losses), "first": 2.0, "step": step, "temporaries": temporaries}
 
 
 def on_torch(share, *, differences=(0.0, 0.0), seconds=1.0):
@@ -22,8 +22,8 @@ JAX = {
     "MobileNet": {
         "plain": on_jax({"cpu": 8 * MIB, "h100": 80 * MIB}),
         "remat": FAILS,
-        "every": on_jax({"cpu": 4 * MIB, "h100": 60 * MIB}, losses=(1.0, 0.505)),
-        "leanest": on_jax({"cpu": 2 * MIB, "h100": "the compiler refused"}),
+        "every": on_jax({"cpu": 4 * MIB, "h100": 60 * MIB}, losses=(1.0, 0.505), step=1.25),
+        "leanest": on_jax({"cpu": 2 * MIB, "h100": "the compiler refused"}, step=1.5),
         "half": {"refused": True, "holds": True, "budget": 0.625, "peak": 0.5},
     },
     "VGG16": {"error": "ended with -9"},
@@ -42,13 +42,14 @@ def test_the_page_has_every_figure_and_says_what_misses_a_bar():
     text = page({b: {"processor": "a CPU", "rows": r} for b, r in (("jax", JAX), ("torch", TORCH))})
     assert (
         "| MobileNet | fails, 0 / 1e-02, 0 / 0 | 8.0, fails, 4.0, 2.0 | 80.0, fails, 60.0, fails | "
-        "not compiled | 2.0, fails, 2.0, 2.0 |\n"
+        "not compiled | 2.0, fails, 2.0, 2.0 | fails, 1.25, 1.50 |\n"
     ) in text
     assert "| MobileNet | 0.62, the floor of a refusal | 0.50 | yes |" in text
     assert (
         "| MobileNet | 0 / 2e-01, 0 / 0 | 32.0, 8.0, 24.0 | 40.0, 10.0, 30.0 | "
         "40.0, 30.0 | 1.50, 2.00, 1.25 |\n"
     ) in text
+    assert "* seconds of later steps, leanest plan: 1.50 in the median, 1.50 at most; above" in text
     # 60 / 80, and the plan failed there
     assert "* `every=`, H100: 0.75 in the median, 0.75 at most; above 0.6: MobileNet 0.75\n" in text
     assert "leanest plan, H100" not in text
