@@ -11,6 +11,7 @@ from typing import Any
 from ...planning import BudgetTooSmallError
 from ...planning.compile_search import cheapest_within_budget
 from ..classes.model import Model
+from ..keras_graph.cut_points import evenly_spaced_cuts
 from .peak_prediction import Prediction, Sections
 from .plan_candidates import PLAIN, Candidates, CompiledPeaks, Known, MemoryPlan
 
@@ -45,12 +46,13 @@ def leanest_predicted(candidates: Candidates) -> tuple[Model, MemoryPlan]:
 def leanest_verified(candidates: Candidates, compiled: CompiledPeaks) -> tuple[Model, MemoryPlan]:
     """Return the plan that was found to need least, with what it needs as its budget.
 
-    Compiled are the plain model, the one with all checkpoints that there can be and, of each way to
-    recompute, what is predicted to need least.
+    Compiled are the plain model, the ones with all checkpoints that there can be and with about the
+    square root of the layers between two and, of each way to recompute, what is predicted to need
+    least.
     """
     prediction = candidates.prediction
     plans: dict[Any, tuple[Model, MemoryPlan]] = {}
-    for sections in PLAIN, _leanest_sections(prediction), _shortest_sections(prediction):
+    for sections in (PLAIN, _leanest_sections(prediction), *_usual_sections(candidates)):
         plans[sections] = candidates.with_checkpoints(sections)
     if prediction.cut_seconds:
         cut = candidates.with_time_sections()
@@ -75,9 +77,16 @@ def _leanest_sections(prediction: Prediction) -> Sections:
     return min(prediction.sections_for_all_budgets(), key=prediction.peak_bytes)
 
 
-def _shortest_sections(prediction: Prediction) -> Sections:
-    """Return sections of one step each."""
-    return tuple(range(len(prediction.places)))
+def _usual_sections(candidates: Candidates) -> tuple[Sections, Sections]:
+    """Return the sections that people choose: of one step each, and of the root of all layers.
+
+    A compiler may find that they need less than what is predicted to need least: a prediction knows
+    activations, and not what the compiler holds beside them.
+    """
+    places, calls = candidates.prediction.places, candidates.graph.calls
+    ends = evenly_spaced_cuts(round(len(calls) ** 0.5), calls)
+    even = [number for number, position in enumerate(places, start=1) if position in ends]
+    return tuple(range(len(places))), (0, *even)
 
 
 def cheapest_verified(candidates: Candidates, compiled: CompiledPeaks) -> tuple[Model, MemoryPlan]:
@@ -132,9 +141,9 @@ def _cheapest_sections(
         )
     except BudgetTooSmallError:
         # What replays hold is predicted worst, and the shortest sections replay least at a time.
-        shortest = _shortest_sections(prediction)
-        if needed(shortest) <= candidates.budget_bytes:
-            return shortest
+        for sections in _usual_sections(candidates):
+            if needed(sections) <= candidates.budget_bytes:
+                return sections
         raise too_small(candidates.budget_bytes, known) from None
 
 

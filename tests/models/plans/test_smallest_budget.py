@@ -22,7 +22,11 @@ def test_the_smallest_budget_is_what_the_leanest_plan_needs(make):
     assert refused.value.smallest_budget_bytes == found.budget_bytes
 
 
-def test_the_smallest_budget_takes_three_proofs():
+def root_of_layers(model):
+    return round(len(model.layers) ** 0.5)
+
+
+def test_the_smallest_budget_takes_four_proofs():
     asked = []
 
     def needed_bytes(model):
@@ -33,11 +37,25 @@ def test_the_smallest_budget_takes_three_proofs():
     model = dense()
     _, found = plan_and_prove(model, memory_budget="smallest", **options)
     everywhere = len(kr.checkpointed(model, every=1).plan.checkpoints)
-    assert asked[::2] == [0, everywhere]
+    usual = len(kr.checkpointed(model, every=root_of_layers(model)).plan.checkpoints)
+    assert asked[::2] + asked[3:] == [0, everywhere, usual]
     assert 1 < asked[1] < everywhere
     assert len(found.checkpoints) == everywhere
     assert found.compiled_peak_bytes == found.budget_bytes == 1000 - everywhere
     assert found.plain_peak_bytes == 1000
+
+
+def test_checkpoints_after_the_root_of_all_layers_may_need_least():
+    model = dense()
+    usual = kr.checkpointed(model, every=root_of_layers(model)).plan.checkpoints
+
+    def needed_bytes(candidate):
+        return 100 if candidate.plan.checkpoints == usual else 1000
+
+    options = {"batch_size": BATCH, "needed_bytes": needed_bytes}
+    for budget in "smallest", 100:
+        _, found = plan_and_prove(model, memory_budget=budget, **options)
+        assert (found.checkpoints, found.compiled_peak_bytes) == (usual, 100)
 
 
 def test_checkpoints_everywhere_are_tried_before_a_budget_is_refused():
