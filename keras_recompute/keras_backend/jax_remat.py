@@ -27,12 +27,13 @@ from ..backends import CPU, described_backend
 from ..seams.jax.flash_attention import checked_for_gradients
 from ..seams.jax.tracing import is_mapped_here
 from ..user_code import warn_user
+from .jax_convolutions import Function, fast_form_for
+from .jax_depthwise import depthwise_by_channel
 
 # A quiet NaN whose payload no floating-point unit generates.
 NEVER = 0x7FD5_AA5A
 
 Arrays = Sequence[jax.Array]
-Function = Callable[..., list[jax.Array]]
 
 
 named_scope = jax.named_scope
@@ -61,6 +62,11 @@ def saves_activations_alone(_: Any) -> bool:
 def kernels_laid_out_again() -> contextlib.AbstractContextManager[None]:
     """Return a context that does nothing: the compiler decides on layouts."""
     return contextlib.nullcontext()
+
+
+def leaner_convolutions() -> contextlib.AbstractContextManager[None]:
+    """Return a context in which convolutions take less memory on a CPU: see ``jax_depthwise``."""
+    return depthwise_by_channel() if _drops_barriers() else contextlib.nullcontext()
 
 
 def is_plain_module(_: Any) -> bool:
@@ -129,7 +135,8 @@ def recomputed(
 
     def run(*values: jax.Array) -> list[jax.Array]:
         # Python runs once, as under jax.checkpoint: what it changes is not changed again.
-        traced = jax.make_jaxpr(function)(*values)
+        with leaner_convolutions():
+            traced = jax.make_jaxpr(function)(*values)
 
         def without_captures(*given: jax.Array) -> list[jax.Array]:
             arguments, captured = given[: len(values)], given[len(values) :]
@@ -146,7 +153,7 @@ def recomputed(
                 "there. Use jax.shard_map, or put the collective outside of the checkpoint"
             )
             return jax.checkpoint(without_captures, policy=policy)(*given)
-        return _with_fence(without_captures, name, policy)(*given)
+        return _with_fence(without_captures, name, policy, fast_form_for(traced))(*given)
 
     return run
 
@@ -184,7 +191,10 @@ def _drops_barriers() -> bool:
 
 
 def _fenced_pull_back(
-    pull_back: Any, gradients: Sequence[Any], asked: Sequence[int]
+    pull_back: Any,
+    fast: Callable[[Function], Function],
+    gradients: Sequence[Any],
+    asked: Sequence[int],
 ) -> list[jax.Array]:
     """Return what ``pull_back`` makes of ``gradients``, computed once those ``asked`` are there."""
     incoming = [gradients[number] for number in asked]
@@ -203,7 +213,7 @@ def _fenced_pull_back(
         # Not by shape alone: inside shard_map a type also has the axes along which it varies.
         return list(map(jnp.zeros_like, kinds))
 
-    return jax.lax.cond(_is_usual(incoming), pulled, never_taken, pull_back, incoming)
+    return jax.lax.cond(_is_usual(incoming), fast(pulled), never_taken, pull_back, incoming)
 
 
 def _zero_like(zero: Any) -> Any:
@@ -224,10 +234,13 @@ def _with_values(values: Arrays, numbers: Sequence[int], new: Arrays) -> list[ja
     return replaced
 
 
-def _with_fence(function: Function, name: str, policy: Any) -> Function:
+def _with_fence(
+    function: Function, name: str, policy: Any, fast: Callable[[Function], Function]
+) -> Function:
     """Return ``function``, which captures nothing, with its gradient behind the branch.
 
-    The branch is given the arguments, or what JAX saves by a ``policy``.
+    The branch is given the arguments, or what JAX saves by a ``policy``. It runs ``fast`` of what
+    computes the gradient.
     """
     # Numbers of the arguments by which JAX differentiates, and the number of all arguments.
     differentiated: list[int] = []
@@ -257,9 +270,9 @@ def _with_fence(function: Function, name: str, policy: Any) -> Function:
             with jax.named_scope(name):
                 if policy is None:
                     incoming = [gradients[number] for number in asked]
-                    made = _fenced_gradients(function, kept, incoming, asked, differentiated)
+                    made = _fenced_gradients(function, fast, kept, incoming, asked, differentiated)
                 else:
-                    made = _fenced_pull_back(kept, gradients, asked)
+                    made = _fenced_pull_back(kept, fast, gradients, asked)
             for number, gradient in zip(differentiated, made):
                 found[number] = gradient
         return tuple(found)
@@ -271,6 +284,7 @@ def _with_fence(function: Function, name: str, policy: Any) -> Function:
 
 def _fenced_gradients(
     function: Function,
+    fast: Callable[[Function], Function],
     values: Arrays,
     incoming: Arrays,
     asked: Sequence[int],
@@ -292,7 +306,8 @@ def _fenced_gradients(
     def never_taken(values: Arrays, _: Arrays) -> list[jax.Array]:
         return [jnp.zeros_like(values[number]) for number in floating]
 
-    return jax.lax.cond(_is_usual(incoming), gradients, never_taken, list(values), list(incoming))
+    ends = _is_usual(incoming), fast(gradients), never_taken
+    return jax.lax.cond(*ends, list(values), list(incoming))
 
 
 def _is_usual(incoming: Arrays) -> jax.Array:

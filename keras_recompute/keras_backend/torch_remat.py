@@ -36,6 +36,7 @@ __all__ = [
     "is_plain_module",
     "kept",
     "kernels_laid_out_again",
+    "leaner_convolutions",
     "may_be_differentiated",
     "named_scope",
     "read_after",
@@ -48,6 +49,7 @@ __all__ = [
 ]
 
 Function = Callable[..., list[torch.Tensor]]
+leaner_convolutions = contextlib.nullcontext  # PyTorch's own are lean
 _FEW = 65_536  # elements of a state that is copied for each section
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -178,7 +178,7 @@ class SectionRunner(TrainedModel):
         return remat.may_be_differentiated([*flat, *weights])
 
     def _run_sections(self, plan: SectionPlan, flat: Arrays) -> list[Any]:
-        with section_recurrent_layers() if plan.recomputes else nullcontext():
+        with leaner_layers() if plan.recomputes else nullcontext():
             results = self._run_steps(plan, flat)
         if not self._is_advised:
             self._is_advised = True
@@ -219,6 +219,13 @@ class SectionRunner(TrainedModel):
                 f"scan_layers makes no loop of {self.name!r}: on JAX that takes two sections or "
                 "blocks in a row that do the same with other weights, and no masks between them"
             )
+
+
+@contextmanager
+def leaner_layers() -> Iterator[None]:
+    """Have Keras's recurrent layers and convolutions take less memory, inside the context."""
+    with section_recurrent_layers(), remat.leaner_convolutions():
+        yield
 
 
 def _kind_of(call: Call) -> Any:
@@ -289,7 +296,7 @@ def recomputed_call(
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with section_recurrent_layers():
+        with leaner_layers():
             results = call_recomputed(plain, args, kwargs, layers_in(layer), name=layer.name)
         note(True)
         return results
