@@ -46,11 +46,13 @@ def _with_fast_convolutions(function: Function) -> Function:
 
 def _has_convolutions(jaxpr: Jaxpr) -> bool:
     for equation in jaxpr.eqns:
-        if equation.primitive is _CONVOLUTION:
-            return True
-        if any(map(_has_convolutions, _inner(tuple(equation.params.values())))):
+        if equation.primitive is _CONVOLUTION or any(map(_has_convolutions, _jaxprs_of(equation))):
             return True
     return False
+
+
+def _jaxprs_of(equation: Any) -> list[Jaxpr]:
+    return list(_inner(tuple(equation.params.values())))
 
 
 def _inner(value: Any) -> Iterator[Jaxpr]:
@@ -73,9 +75,11 @@ def _in_fast_form(value: Any) -> Any:
         for equation in value.eqns:
             if equation.primitive is _CONVOLUTION:
                 equations += _fast_convolution(equation)
-            else:
+            elif _jaxprs_of(equation):
                 parameters = {name: _in_fast_form(each) for name, each in equation.params.items()}
                 equations.append(equation.replace(params=parameters))
+            else:
+                equations.append(equation)
         return value.replace(eqns=equations)
     if type(value) in (tuple, list):
         return type(value)(map(_in_fast_form, value))
@@ -89,26 +93,43 @@ def _fast_convolution(equation: Any) -> list[Any]:
     many. It is written in a form that becomes plain loops, which are 10 to 50 times faster.
     """
     given = equation.params["dimension_numbers"]
-    rank = len(given.lhs_spec) - 2
-    groups, kernel = equation.params["feature_group_count"], equation.invars[1].aval
-    is_depthwise = groups > 1 and kernel.shape[given.rhs_spec[1]] == 1
-    kernel_in = 0 if is_depthwise else rank
-    space = tuple(range(1, rank + 1))
-    kernel_space = space if is_depthwise else range(rank)
-    images = 0, rank + 1, *space
-    fast = jax.lax.ConvDimensionNumbers(images, (rank + 1, kernel_in, *kernel_space), images)
-    if given == fast or equation.params["batch_group_count"] > 1:
+    image, kernel = (each.aval for each in equation.invars)
+    groups = equation.params["feature_group_count"]
+    of_batch = equation.params["batch_group_count"]  # more than one in gradients of kernels
+    if of_batch > 1:
+        is_depthwise = image.shape[given.lhs_spec[0]] == of_batch
+    else:
+        is_depthwise = groups > 1 and kernel.shape[given.rhs_spec[1]] == 1
+    fast = _form(len(given.lhs_spec) - 2, kernel_first=is_depthwise)
+    if given == fast and of_batch == 1:
         return [equation]
 
     def convolve(image: jax.Array, kernel: jax.Array) -> jax.Array:
         image = _moved(image, given.lhs_spec, fast.lhs_spec)
         kernel = _moved(kernel, given.rhs_spec, fast.rhs_spec)
         parameters = {**equation.params, "dimension_numbers": fast}
+        if of_batch > 1:  # XLA would compute products between all groups
+            image = _with_groups_of_features(image, of_batch)
+            parameters |= {"batch_group_count": 1, "feature_group_count": of_batch}
         found = _CONVOLUTION.bind(image, kernel, **parameters)
         return _moved(found, fast.out_spec, given.out_spec)
 
-    traced = jax.make_jaxpr(convolve)(*(each.aval for each in equation.invars))
+    traced = jax.make_jaxpr(convolve)(image, kernel)
     return _in_place_of(equation, traced.jaxpr)
+
+
+def _form(rank: int, *, kernel_first: bool) -> jax.lax.ConvDimensionNumbers:
+    """Return the form with kernels ``(*space, in, out)``, or ``(in, *space, out)``."""
+    images = 0, rank + 1, *range(1, rank + 1)
+    kernels = (0, *range(1, rank + 1)) if kernel_first else (rank, *range(rank))
+    return jax.lax.ConvDimensionNumbers(images, (rank + 1, *kernels), images)
+
+
+def _with_groups_of_features(image: jax.Array, groups: int) -> jax.Array:
+    """Return ``image``, ``(groups * n, *space, m)``, as one of ``(n, *space, groups * m)``."""
+    batch, *space, features = image.shape
+    parts = jnp.moveaxis(image.reshape(groups, batch // groups, *space, features), 0, -2)
+    return parts.reshape(batch // groups, *space, groups * features)
 
 
 def _moved(value: jax.Array, before: Sequence[int], after: Sequence[int]) -> jax.Array:

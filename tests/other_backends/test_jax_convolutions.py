@@ -83,32 +83,41 @@ def test_sums_over_places_are_of_float32():
     np.testing.assert_allclose(found[0] / scale, found[1] / scale, rtol=0, atol=0.01)
 
 
-def image_forms(function, *arguments):
-    """Return the forms of the convolutions in the compiled gradient of ``function``."""
+def program(function, *arguments):
+    """Return the text of the compiled gradient of ``function``."""
     gradient = jax.grad(lambda *given: jnp.sum(jnp.sin(function(*given))), argnums=(0, 1))
-    text = jax.jit(gradient).lower(*arguments).compile().as_text()
-    return set(re.findall(r"dim_labels=(\S+?),? ", text.replace("\n", " ")))
+    return jax.jit(gradient).lower(*arguments).compile().as_text()
 
 
-def test_all_convolutions_of_a_branch_have_the_form_of_the_fast_kernel():
-    def convolve(x, kernel):
-        for _ in range(2):
-            x = jnp.tanh(keras.ops.conv(x, kernel, padding="same"))
-        return x
-
-    given = data(2, 8, 8, 16), data(3, 3, 16, 16)
-    assert image_forms(kr.checkpoint(convolve), *given) == {"b01f_01io->b01f"}
+def forms(text):
+    """Return the forms of all convolutions of a program."""
+    return set(re.findall(r"dim_labels=([^, ]+)", text))
 
 
-def test_those_of_a_loop_in_a_branch_have_it_too():
-    def convolve(x, kernel):
-        def step(x, _):
-            return jnp.tanh(keras.ops.conv(x, kernel, padding="same")), None
+def twice(x, kernel):
+    for _ in range(2):
+        x = jnp.tanh(keras.ops.conv(x, kernel, padding="same"))
+    return x
 
-        return jax.lax.scan(step, x, None, length=2)[0]
 
-    given = data(2, 8, 8, 16), data(3, 3, 16, 16)
-    assert image_forms(kr.checkpoint(convolve), *given) == {"b01f_01io->b01f"}
+def in_a_loop(x, kernel):
+    def step(x, _):
+        return jnp.tanh(keras.ops.conv(x, kernel, padding="same")), None
+
+    return jax.lax.scan(step, x, None, length=2)[0]
+
+
+@pytest.mark.parametrize("convolve", [twice, in_a_loop])
+def test_all_convolutions_of_a_branch_have_the_form_of_the_fast_kernel(convolve):
+    text = program(kr.checkpoint(convolve), data(2, 8, 8, 16), data(3, 3, 16, 16))
+    assert forms(text) == {"b01f_01io->b01f"}
+
+
+def test_gradients_of_kernels_with_groups_have_it_too():
+    text = program(kr.checkpoint(twice), data(2, 8, 8, 16), data(3, 3, 4, 16))
+    assert forms(text) == {"b01f_01io->b01f"}
+    assert "batch_group_count" not in text
+    assert text.count("feature_group_count=4") > 2
 
 
 def test_depthwise_ones_of_a_branch_become_plain_loops():
@@ -117,8 +126,23 @@ def test_depthwise_ones_of_a_branch_become_plain_loops():
             x = jnp.tanh(keras.ops.depthwise_conv(x, kernel, padding="same"))
         return x
 
-    given = data(2, 8, 8, 16), data(3, 3, 16, 1)
-    assert "b01f_i01o->b01f" in image_forms(kr.checkpoint(convolve), *given)
+    text = program(kr.checkpoint(convolve), data(2, 8, 8, 16), data(3, 3, 16, 1))
+    assert "b01f_i01o->b01f" in forms(text)
+
+
+def test_a_depthwise_convolution_of_jax_itself_has_the_gradients_of_the_plain_one():
+    def convolve(x, kernel):
+        numbers = "NHWC", "HWIO", "NHWC"
+        options = {"dimension_numbers": numbers, "feature_group_count": 4, "rhs_dilation": (1, 2)}
+        return jax.lax.conv_general_dilated(x, kernel, (2, 1), [(1, 0), (2, 1)], **options)
+
+    def found(function):
+        def number(x, kernel):
+            return jnp.sum(jnp.sin(function(x, kernel)))
+
+        return jax.jit(jax.grad(number, argnums=(0, 1)))(data(2, 8, 7, 4), data(3, 2, 1, 8))
+
+    assert_equal(found(kr.checkpoint(convolve)), found(convolve))
 
 
 def separable(channels=512):
