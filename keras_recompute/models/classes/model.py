@@ -37,13 +37,14 @@ _SAVED = ("recomputation_levels", "scan_layers", "is_open", "checkpoints")
 class Model(CloneObserver, GraphRunner, SectionRunner, keras.Model):
     """A functional ``keras.Model`` whose training pass keeps only its checkpoints.
 
-    ``Model(inputs, outputs)`` takes what ``keras.Model`` takes. Checkpoints are
-    ``RecomputationCheckpoint`` layers, and the outputs of layers that ``checkpointed`` or ``plan``
-    chose; ``plan.checkpoints`` has the names of both. A ``Model`` that is built on ``output``, such
-    as a new head, has them too. Where a gradient may be asked, whatever ``training`` is, the
-    sections between checkpoints are recomputed in the backward pass. What lies after the last
-    checkpoint is not recomputed. Equal sections become one loop. Values and gradients are those of
-    the plain model, and so are dropout and statistics.
+    ``Model(inputs, outputs)`` takes what ``keras.Model`` takes, and the values of its properties
+    ``recomputation_levels`` and ``scan_layers``. Checkpoints are ``RecomputationCheckpoint``
+    layers, and the outputs of layers that ``checkpointed`` or ``plan`` chose; ``plan.checkpoints``
+    has the names of both. A ``Model`` that is built on ``output``, such as a new head, has them
+    too. Where a gradient may be asked, whatever ``training`` is, the sections between checkpoints
+    are recomputed in the backward pass. What lies after the last checkpoint is not recomputed.
+    Equal sections become one loop. Values and gradients are those of the plain model, and so are
+    dropout and statistics.
 
     Inference is the plain model's: calls outside of a tape, ``evaluate``, ``predict``, ``export``.
     A ``tf.function`` that is traced outside of a tape may be called under one later. So it is
@@ -71,7 +72,13 @@ class Model(CloneObserver, GraphRunner, SectionRunner, keras.Model):
     # Whether it is known, and was said, if no section saves memory.
     _is_advised = False
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        recomputation_levels: int | None = None,
+        scan_layers: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
         outputs = keras.tree.flatten(kwargs.get("outputs", args[1:2]))
         # Read first: Keras makes new tensors where inputs are results of layers.
         run = left_note(outputs[0], _RUN) if outputs else None
@@ -81,6 +88,10 @@ class Model(CloneObserver, GraphRunner, SectionRunner, keras.Model):
         else:
             placement = inherited_placement(self)
         self._place_checkpoints(placement)
+        if recomputation_levels is not None:
+            self.recomputation_levels = recomputation_levels
+        if scan_layers is not None:
+            self.scan_layers = scan_layers
 
     def _place_checkpoints(self, placement: CheckpointPlacement) -> None:
         """Recompute by ``placement``, and by the checkpoint layers of the graph."""

@@ -198,6 +198,14 @@ def test_a_wrong_value_is_said():
         build(3).scan_layers = 1
 
 
+def test_the_constructor_takes_the_options():
+    built = build(3)
+    model = kr.Model(built.inputs, built.outputs, scan_layers=True, recomputation_levels=2)
+    assert (model.scan_layers, model.recomputation_levels) == (True, 2)
+    with pytest.raises(InvalidArgumentError, match="scan_layers is 1: give True or False"):
+        kr.Model(built.inputs, built.outputs, scan_layers=1)
+
+
 def test_blocks_of_which_one_has_lora_are_no_loop_any_more():
     blocks = [keras.layers.Dense(4, activation="tanh") for _ in range(4)]
     inputs = x = keras.Input((4,))
