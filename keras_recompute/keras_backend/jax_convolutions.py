@@ -19,16 +19,15 @@ Function = Callable[..., Any]
 _CONVOLUTION = jax.lax.conv_general_dilated_p
 
 
-def fast_form_for(traced: ClosedJaxpr) -> Callable[[Function], Function]:
-    """Return what gives gradients of ``traced`` fast convolutions; the identity if it has none."""
-    return _with_fast_convolutions if _has_convolutions(traced.jaxpr) else _as_it_is
+def has_convolutions(jaxpr: Jaxpr) -> bool:
+    """Whether ``jaxpr`` convolves, or a jaxpr in it does."""
+    for equation in jaxpr.eqns:
+        if equation.primitive is _CONVOLUTION or any(map(has_convolutions, _jaxprs_of(equation))):
+            return True
+    return False
 
 
-def _as_it_is(function: Function) -> Function:
-    return function
-
-
-def _with_fast_convolutions(function: Function) -> Function:
+def with_fast_convolutions(function: Function) -> Function:
     """Return ``function`` of pytrees of arrays, whose convolutions all have the fast form."""
 
     def run(*arguments: Any) -> Any:
@@ -42,13 +41,6 @@ def _with_fast_convolutions(function: Function) -> Function:
         return jax.tree.structure(results).unflatten(made)
 
     return run
-
-
-def _has_convolutions(jaxpr: Jaxpr) -> bool:
-    for equation in jaxpr.eqns:
-        if equation.primitive is _CONVOLUTION or any(map(_has_convolutions, _jaxprs_of(equation))):
-            return True
-    return False
 
 
 def _jaxprs_of(equation: Any) -> list[Jaxpr]:

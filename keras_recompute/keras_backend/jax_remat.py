@@ -27,7 +27,7 @@ from ..backends import CPU, described_backend
 from ..seams.jax.flash_attention import checked_for_gradients
 from ..seams.jax.tracing import is_mapped_here
 from ..user_code import warn_user
-from .jax_convolutions import Function, fast_form_for
+from .jax_convolutions import Function, has_convolutions, with_fast_convolutions
 from .jax_depthwise import depthwise_by_channel
 
 # A quiet NaN whose payload no floating-point unit generates.
@@ -134,15 +134,7 @@ def recomputed(
         return jax.checkpoint(checked_for_gradients()(function), policy=policy)
 
     def run(*values: jax.Array) -> list[jax.Array]:
-        # Python runs once, as under jax.checkpoint: what it changes is not changed again.
-        with leaner_convolutions():
-            traced = jax.make_jaxpr(function)(*values)
-
-        def without_captures(*given: jax.Array) -> list[jax.Array]:
-            arguments, captured = given[: len(values)], given[len(values) :]
-            return list(jaxpr_as_fun(traced.replace(consts=list(captured)))(*arguments))
-
-        given = (*values, *traced.consts)
+        traced, without_captures, given = _traced(function, values)
         axes = _axes_of_vmap(traced)
         if is_mapped_here(given) and len(axes) <= 1:
             return _mapped_first(without_captures, name, policy, axes)(*given)
@@ -153,9 +145,44 @@ def recomputed(
                 "there. Use jax.shard_map, or put the collective outside of the checkpoint"
             )
             return jax.checkpoint(without_captures, policy=policy)(*given)
-        return _with_fence(without_captures, name, policy, fast_form_for(traced))(*given)
+        place = _in_fast_branch if has_convolutions(traced.jaxpr) else _in_branch
+        return _with_gradient_in(place, without_captures, name, policy)(*given)
 
     return run
+
+
+def kept_in_loop(function: Function) -> Function:
+    """Return ``function`` of arrays, the body of a loop, which keeps what its gradient reads.
+
+    On a CPU its convolutions, and those of its gradient, have the form that is fast there.
+    """
+    if not _drops_barriers():
+        return function
+
+    def run(*values: jax.Array) -> list[jax.Array]:
+        traced, without_captures, given = _traced(function, values)
+        if not has_convolutions(traced.jaxpr):
+            return without_captures(*given)
+        everything = jax.checkpoint_policies.everything_saveable
+        return _with_gradient_in(_fast_at_once, without_captures, "", everything)(*given)
+
+    return run
+
+
+def _traced(function: Function, values: Arrays) -> tuple[Any, Function, Arrays]:
+    """Return the jaxpr of ``function``, the function that it is, and the arguments of that.
+
+    These are ``values`` and what ``function`` captures. Python runs once, as under
+    ``jax.checkpoint``: what it changes is not changed again.
+    """
+    with leaner_convolutions():
+        traced = jax.make_jaxpr(function)(*values)
+
+    def without_captures(*given: jax.Array) -> list[jax.Array]:
+        arguments, captured = given[: len(values)], given[len(values) :]
+        return list(jaxpr_as_fun(traced.replace(consts=list(captured)))(*arguments))
+
+    return traced, without_captures, (*values, *traced.consts)
 
 
 def _mapped_first(
@@ -190,11 +217,27 @@ def _drops_barriers() -> bool:
     return (described_backend() or jax.default_backend()) == CPU
 
 
-def _fenced_pull_back(
-    pull_back: Any,
-    fast: Callable[[Function], Function],
-    gradients: Sequence[Any],
-    asked: Sequence[int],
+# Computes a gradient: a function of what was kept and of incoming gradients, or its alternative,
+# which is never taken.
+Place = Callable[[Function, Function, Any, Arrays], list[jax.Array]]
+
+
+def _in_branch(gradient: Function, never: Function, kept: Any, incoming: Arrays) -> list[jax.Array]:
+    return jax.lax.cond(_is_usual(incoming), gradient, never, kept, incoming)
+
+
+def _in_fast_branch(
+    gradient: Function, never: Function, kept: Any, incoming: Arrays
+) -> list[jax.Array]:
+    return _in_branch(with_fast_convolutions(gradient), never, kept, incoming)
+
+
+def _fast_at_once(gradient: Function, _: Function, kept: Any, incoming: Arrays) -> list[jax.Array]:
+    return with_fast_convolutions(gradient)(kept, incoming)
+
+
+def _pulled_back(
+    place: Place, pull_back: Any, gradients: Sequence[Any], asked: Sequence[int]
 ) -> list[jax.Array]:
     """Return what ``pull_back`` makes of ``gradients``, computed once those ``asked`` are there."""
     incoming = [gradients[number] for number in asked]
@@ -207,13 +250,11 @@ def _fenced_pull_back(
             whole.append(known[number] if number in known else _zero_like(gradient))
         return list(pull_back(whole))
 
-    kinds = jax.eval_shape(pulled, pull_back, incoming)
-
-    def never_taken(_: Any, __: Arrays) -> list[jax.Array]:
+    def never_taken(*given: Any) -> list[jax.Array]:
         # Not by shape alone: inside shard_map a type also has the axes along which it varies.
-        return list(map(jnp.zeros_like, kinds))
+        return list(map(jnp.zeros_like, jax.eval_shape(pulled, *given)))
 
-    return jax.lax.cond(_is_usual(incoming), fast(pulled), never_taken, pull_back, incoming)
+    return place(pulled, never_taken, pull_back, incoming)
 
 
 def _zero_like(zero: Any) -> Any:
@@ -234,13 +275,10 @@ def _with_values(values: Arrays, numbers: Sequence[int], new: Arrays) -> list[ja
     return replaced
 
 
-def _with_fence(
-    function: Function, name: str, policy: Any, fast: Callable[[Function], Function]
-) -> Function:
-    """Return ``function``, which captures nothing, with its gradient behind the branch.
+def _with_gradient_in(place: Place, function: Function, name: str, policy: Any) -> Function:
+    """Return ``function``, which captures nothing, with its gradient computed in ``place``.
 
-    The branch is given the arguments, or what JAX saves by a ``policy``. It runs ``fast`` of what
-    computes the gradient.
+    That is given the arguments, or what JAX saves by a ``policy``.
     """
     # Numbers of the arguments by which JAX differentiates, and the number of all arguments.
     differentiated: list[int] = []
@@ -267,24 +305,24 @@ def _with_fence(
         # Outputs that nothing differentiates have a symbolic zero.
         asked = [n for n, g in enumerate(gradients) if not isinstance(g, SymbolicZero)]
         if asked and differentiated:
-            with jax.named_scope(name):
+            with jax.named_scope(name) if name else contextlib.nullcontext():
                 if policy is None:
                     incoming = [gradients[number] for number in asked]
-                    made = _fenced_gradients(function, fast, kept, incoming, asked, differentiated)
+                    made = _replayed(place, function, kept, incoming, asked, differentiated)
                 else:
-                    made = _fenced_pull_back(kept, fast, gradients, asked)
+                    made = _pulled_back(place, kept, gradients, asked)
             for number, gradient in zip(differentiated, made):
                 found[number] = gradient
         return tuple(found)
 
-    fenced = jax.custom_vjp(function)
-    fenced.defvjp(forward, backward, symbolic_zeros=True)
-    return fenced
+    with_gradient = jax.custom_vjp(function)
+    with_gradient.defvjp(forward, backward, symbolic_zeros=True)
+    return with_gradient
 
 
-def _fenced_gradients(
+def _replayed(
+    place: Place,
     function: Function,
-    fast: Callable[[Function], Function],
     values: Arrays,
     incoming: Arrays,
     asked: Sequence[int],
@@ -306,8 +344,7 @@ def _fenced_gradients(
     def never_taken(values: Arrays, _: Arrays) -> list[jax.Array]:
         return [jnp.zeros_like(values[number]) for number in floating]
 
-    ends = _is_usual(incoming), fast(gradients), never_taken
-    return jax.lax.cond(*ends, list(values), list(incoming))
+    return place(gradients, never_taken, list(values), list(incoming))
 
 
 def _is_usual(incoming: Arrays) -> jax.Array:

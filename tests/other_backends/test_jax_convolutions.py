@@ -12,6 +12,7 @@ from test_jax_memory import temporaries
 
 import keras_recompute as kr
 from keras_recompute.keras_backend.jax_remat import leaner_convolutions
+from keras_recompute.liveness.jax_training_step import training_step
 
 L = keras.layers
 FIRST = "channels_first"
@@ -178,6 +179,30 @@ def test_models_of_convolutions_train_as_plain_ones():
 
     x = data(4, 12, 12, 4)
     assert_trains_as_plain(build, x, x, every(3), tolerance=1e-5)
+
+
+def blocks():
+    x = inputs = keras.Input((8, 8, 4))
+    for _ in range(4):
+        y = L.DepthwiseConv2D(3, padding="same")(L.BatchNormalization()(x))
+        x = L.Add()([x, L.Conv2D(4, 3, padding="same", activation="relu")(y)])
+    return keras.Model(inputs, L.Conv2D(1, 8)(x))
+
+
+def as_a_loop(model):
+    return kr.Model(model.inputs, model.outputs, scan_layers=True)
+
+
+def test_loops_of_blocks_without_checkpoints_are_fast_too():
+    x, y = data(2, 8, 8, 4), data(2, 1, 1, 1)
+    model = as_a_loop(blocks())
+    model.compile("sgd", "mse")
+    step = training_step(model, (x, y))
+    text = step.function.lower(step.state, step.data).compile().as_text()
+    assert " while(" in text
+    assert forms(text) == {"b01f_01io->b01f", "b01f_i01o->b01f"}
+    assert "batch_group_count" not in text
+    assert_trains_as_plain(blocks, x, y, as_a_loop)
 
 
 def test_second_gradients_are_those_of_the_plain_function():

@@ -253,7 +253,7 @@ class LoopRunner:
                 inputs[slot] = part.astype(head.closed.in_avals[slot].dtype)
             return head.function(*inputs)
 
-        run, scope = section, contextlib.nullcontext()
+        run, scope = jax_remat.kept_in_loop(section), contextlib.nullcontext()
         if head.whole.recomputed:
             run = jax_remat.recomputed(section, name=backward_scope(name))
             scope = jax_remat.named_scope(forward_scope(name))
