@@ -49,10 +49,10 @@ def _jaxprs_of(equation: Any) -> list[Jaxpr]:
 
 def _inner(value: Any) -> Iterator[Jaxpr]:
     """Yield the jaxprs among parameters of an equation."""
-    if isinstance(value, ClosedJaxpr):
-        yield value.jaxpr
-    elif isinstance(value, Jaxpr):
+    if isinstance(value, Jaxpr):
         yield value
+    elif isinstance(value, ClosedJaxpr):
+        yield value.jaxpr
     elif isinstance(value, (tuple, list)):
         for each in value:
             yield from _inner(each)
@@ -60,9 +60,7 @@ def _inner(value: Any) -> Iterator[Jaxpr]:
 
 def _in_fast_form(value: Any) -> Any:
     """Return a parameter of an equation; in a jaxpr all convolutions have the fast form."""
-    if isinstance(value, ClosedJaxpr):
-        return value.replace(jaxpr=_in_fast_form(value.jaxpr))
-    if isinstance(value, Jaxpr):
+    if isinstance(value, Jaxpr):  # first: from JAX 0.11 on both are of one class
         equations = []
         for equation in value.eqns:
             if equation.primitive is _CONVOLUTION:
@@ -73,6 +71,8 @@ def _in_fast_form(value: Any) -> Any:
             else:
                 equations.append(equation)
         return value.replace(eqns=equations)
+    if isinstance(value, ClosedJaxpr):
+        return value.replace(jaxpr=_in_fast_form(value.jaxpr))
     if type(value) in (tuple, list):
         return type(value)(map(_in_fast_form, value))
     return value

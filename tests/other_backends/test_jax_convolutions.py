@@ -61,8 +61,14 @@ def data(*shape):
     return jnp.asarray(np.random.default_rng(0).normal(size=shape), "float32")
 
 
-@pytest.mark.parametrize("kind", LAYERS)
-@pytest.mark.parametrize("policy", [None, kr.policies.save_matmuls])
+WITH_A_POLICY = "2D, two groups", "transposed", "depthwise, with a rest"
+
+
+@pytest.mark.parametrize(
+    ("kind", "policy"),
+    [(kind, None) for kind in LAYERS]
+    + [(kind, kr.policies.save_matmuls) for kind in WITH_A_POLICY],
+)
 def test_gradients_are_those_of_the_plain_layer(kind, policy):
     layer, shape = LAYERS[kind]
     x = data(2, *shape)
