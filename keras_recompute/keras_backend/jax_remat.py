@@ -28,7 +28,7 @@ from ..seams.jax.flash_attention import checked_for_gradients
 from ..seams.jax.tracing import is_mapped_here
 from ..user_code import warn_user
 from .jax_convolutions import Function, has_convolutions, with_fast_convolutions
-from .jax_depthwise import depthwise_by_channel
+from .jax_grouped_convolutions import convolutions_by_group
 
 # A quiet NaN whose payload no floating-point unit generates.
 NEVER = 0x7FD5_AA5A
@@ -65,8 +65,8 @@ def kernels_laid_out_again() -> contextlib.AbstractContextManager[None]:
 
 
 def leaner_convolutions() -> contextlib.AbstractContextManager[None]:
-    """Return a context in which convolutions take less memory on a CPU: see ``jax_depthwise``."""
-    return depthwise_by_channel() if _drops_barriers() else contextlib.nullcontext()
+    """Return a context in which Keras's convolutions with groups take less memory on a CPU."""
+    return convolutions_by_group() if _drops_barriers() else contextlib.nullcontext()
 
 
 def is_plain_module(_: Any) -> bool:
