@@ -217,8 +217,8 @@ def _drops_barriers() -> bool:
     return (described_backend() or jax.default_backend()) == CPU
 
 
-# Computes a gradient: a function of what was kept and of incoming gradients, or its alternative,
-# which is never taken.
+# Where a gradient is computed: it is given the function of what was kept and of incoming gradients
+# that does it, one that is never taken, and both arguments.
 Place = Callable[[Function, Function, Any, Arrays], list[jax.Array]]
 
 
