@@ -27,14 +27,15 @@ JAX = """\
 ## JAX
 
 Temporaries of the whole step with Adam, in MiB, by the compiler. For devices the batch is 16 times
-as large, since on a TPU small activations stay on the chip. The leanest plan is that of
-`kr.plan(memory_budget="smallest")` for the CPU or the device; of BertBackbone, ResNet50,
-GPT2Backbone and LlamaBackbone it is the one that was predicted to need least on this CPU. Losses of
-three updates are compared with the plain model's, relative to them. Rounding decides many an update
-of a network with batch norm and small images: gradients of the plain ResNet50 are 0.2 from its own
-in float64 ([the zoo](zoo.md)). On a CPU XLA makes the gradient of a depthwise kernel as if it were
-dense: two buffers of 31.6 MiB are most of the plain MobileNetV2's temporaries. First steps trace,
-compile and run once, on {processor}, which did other work as well.
+as large, since on a TPU small activations stay on the chip, as all of MobileNetV3Small's do: what
+it takes for a v5e are no activations. In VGG16 each activation of the first block has 128 MiB there, and its second
+convolution needs three of that size for its gradients. The leanest plan is that of
+`kr.plan(memory_budget="smallest")` for the CPU or the device. Losses of three updates are compared
+with the plain model's, relative to them. Rounding decides many an update of a network with batch
+norm and small images: gradients of the plain ResNet50 are 0.2 from its own in float64
+([the zoo](zoo.md)). On a CPU XLA makes the gradient of a depthwise kernel as if it were dense: two
+buffers of 31.6 MiB are most of the plain MobileNetV2's temporaries. First steps trace, compile and
+run once, and later ones are the faster of two, on {processor}, which did other work as well.
 """
 JAX_COLUMNS = (
     "model | losses differ, first / three: RematScope, `every=`, leanest | CPU: plain, "
