@@ -28,9 +28,10 @@ JAX = """\
 
 Temporaries of the whole step with Adam, in MiB, by the compiler. For devices the batch is 16 times
 as large, since on a TPU small activations stay on the chip, as all of MobileNetV3Small's do: what
-it takes for a v5e are no activations. In VGG16 each activation of the first block has 128 MiB there, and its second
-convolution needs three of that size for its gradients. The leanest plan is that of
-`kr.plan(memory_budget="smallest")` for the CPU or the device. Losses of three updates are compared
+it takes for a v5e are no activations. In VGG16 each activation of the first block has 128 MiB
+there, and its second convolution needs three of that size for its gradients. The leanest plan is
+that of `kr.plan(memory_budget="smallest")` for the CPU or the device. Where it takes more than
+`every=`, it was made when such distances were not tried yet. Losses of three updates are compared
 with the plain model's, relative to them. Rounding decides many an update of a network with batch
 norm and small images: gradients of the plain ResNet50 are 0.2 from its own in float64
 ([the zoo](zoo.md)). On a CPU XLA makes the gradient of a depthwise kernel as if it were dense: two
