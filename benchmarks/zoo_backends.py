@@ -117,7 +117,9 @@ def main(argv: list[str] | None = None) -> int:
         print(json.dumps(measure(options.one, options.devices.split(","))))
         return 0
     if not options.page:
-        found = {**stored(backend), "processor": processor()}
+        found = stored(backend)
+        if "cpu" in options.devices:
+            found["processor"] = processor()
         done = [name for name, row in found["rows"].items() if "error" not in row]
         names = options.only or [name for name in in_order() if name not in done]
         for number, name in enumerate(names, start=1):
