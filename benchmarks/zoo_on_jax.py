@@ -78,12 +78,11 @@ def leanest_figures(
 ) -> dict[str, Any]:
     """Return the same of the plans that take least memory here and on each device."""
     found: dict[str, Any] = {"temporaries": {}}
+    if CPU in of_plain["temporaries"]:
+        model = kr.plan(plain, memory_budget="smallest", sample=batch)[0]
+        found = figures(model, batch, large, [CPU])
     for device, plain_bytes in of_plain["temporaries"].items():
-        if device == CPU:
-            model = kr.plan(plain, memory_budget="smallest", sample=batch)[0]
-            found.update(figures(model, batch, large, [CPU]))
-            continue
-        if not isinstance(plain_bytes, int):
+        if device == CPU or not isinstance(plain_bytes, int):
             continue
 
         def needed_bytes(model: keras.Model, device: str = device, known: int = plain_bytes) -> int:

@@ -1,7 +1,7 @@
-"""Convolutions with groups whose kernels have their gradient computed group by group, on JAX.
+"""Grouped and depthwise convolutions, whose kernel gradient is computed group by group, on JAX.
 
 XLA for CPUs multiplies each group with all others for that gradient, and takes the diagonal of the
-result. A kernel of 3 x 3 and 960 channels, each a group, takes 63 MiB and 33 ms on eight images of
+result. A depthwise kernel of 3 x 3 and 960 channels takes 63 MiB and 33 ms on eight images of
 2 x 2, where it takes 0.1 MiB and 0.3 ms channel by channel.
 """
 
@@ -26,7 +26,7 @@ Convolve = Callable[..., jax.Array]
 
 
 def convolutions_by_group() -> contextlib.AbstractContextManager[None]:
-    """Return a context in which Keras's convolutions with groups have that gradient.
+    """Return a context in which Keras's grouped convolutions have that gradient.
 
     Where a ``keras.distribution`` is set all stay as they are: the images of a batch may lie on
     several devices.
@@ -43,19 +43,17 @@ def _convolve(plain: Convolve, inputs: Any, kernel: Any, **options: Any) -> jax.
     groups = channels if plain.__name__ == "depthwise_conv" else channels // weights.shape[-2]
     if groups <= 1 or images.dtype != weights.dtype:
         return plain(inputs, kernel, **options)
-    window = _Window.of(images.shape[1:-1] if is_last else images.shape[2:], weights, options)
 
     def by_channel(images: jax.Array, weights: jax.Array, gradient: jax.Array) -> jax.Array:
         if not is_last:
             images, gradient = (jnp.moveaxis(each, 1, -1) for each in (images, gradient))
+        window = _Window.of(images.shape[1:-1], weights, options)
         gradient = gradient.reshape(*gradient.shape[:-1], channels, -1)
         found = window.kernel_gradient(images, gradient)
         return found.reshape(weights.shape).astype(weights.dtype)
 
     def by_group(images: jax.Array, weights: jax.Array, gradient: jax.Array) -> jax.Array:
-        transposed = jax.linear_transpose(lambda each: plain(images, each, **options), weights)
-        (found,) = transposed(gradient)
-        return found
+        return _transposed(lambda each: plain(images, each, **options), weights, gradient)
 
     of_weights = by_channel if groups == channels else with_fast_convolutions(by_group)
 
@@ -68,12 +66,17 @@ def _convolve(plain: Convolve, inputs: Any, kernel: Any, **options: Any) -> jax.
 
     def backward(kept: Any, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
         images, weights = kept
-        transposed = jax.linear_transpose(lambda each: plain(each, weights, **options), images)
-        (of_images,) = transposed(gradient)
+        of_images = _transposed(lambda each: plain(each, weights, **options), images, gradient)
         return of_images, of_weights(images, weights, gradient)
 
     convolve.defvjp(forward, backward)
     return convolve(images, weights)
+
+
+def _transposed(function: Convolve, argument: jax.Array, gradient: jax.Array) -> jax.Array:
+    """Return the gradient of a linear ``function`` by its ``argument``."""
+    (found,) = jax.linear_transpose(function, argument)(gradient)
+    return found
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def kernels_laid_out_again() -> contextlib.AbstractContextManager[None]:
 
 
 def leaner_convolutions() -> contextlib.AbstractContextManager[None]:
-    """Return a context in which Keras's convolutions with groups take less memory on a CPU."""
+    """Return a context in which Keras's grouped convolutions take less memory on a CPU."""
     return convolutions_by_group() if _drops_barriers() else contextlib.nullcontext()
 
 
@@ -134,7 +134,15 @@ def recomputed(
         return jax.checkpoint(checked_for_gradients()(function), policy=policy)
 
     def run(*values: jax.Array) -> list[jax.Array]:
-        traced, without_captures, given = _traced(function, values)
+        # Python runs once, as under jax.checkpoint: what it changes is not changed again.
+        with leaner_convolutions():
+            traced = jax.make_jaxpr(function)(*values)
+
+        def without_captures(*given: jax.Array) -> list[jax.Array]:
+            arguments, captured = given[: len(values)], given[len(values) :]
+            return list(jaxpr_as_fun(traced.replace(consts=list(captured)))(*arguments))
+
+        given = (*values, *traced.consts)
         axes = _axes_of_vmap(traced)
         if is_mapped_here(given) and len(axes) <= 1:
             return _mapped_first(without_captures, name, policy, axes)(*given)
@@ -145,44 +153,23 @@ def recomputed(
                 "there. Use jax.shard_map, or put the collective outside of the checkpoint"
             )
             return jax.checkpoint(without_captures, policy=policy)(*given)
-        place = _in_fast_branch if has_convolutions(traced.jaxpr) else _in_branch
-        return _with_gradient_in(place, without_captures, name, policy)(*given)
+        convolves = has_convolutions(traced.jaxpr)
+        run_gradient = _in_branch_with_fast_convolutions if convolves else _in_branch
+        return _with_gradient_by(run_gradient, without_captures, name, policy)(*given)
 
     return run
 
 
 def kept_in_loop(function: Function) -> Function:
-    """Return ``function`` of arrays, the body of a loop, which keeps what its gradient reads.
+    """Return ``function`` of arrays, the body of a loop that convolves, with its own gradient.
 
-    On a CPU its convolutions, and those of its gradient, have the form that is fast there.
+    It captures no arrays, and keeps what its gradient reads. On a CPU the convolutions of the
+    gradient have the form that is fast there.
     """
     if not _drops_barriers():
         return function
-
-    def run(*values: jax.Array) -> list[jax.Array]:
-        traced, without_captures, given = _traced(function, values)
-        if not has_convolutions(traced.jaxpr):
-            return without_captures(*given)
-        everything = jax.checkpoint_policies.everything_saveable
-        return _with_gradient_in(_fast_at_once, without_captures, "", everything)(*given)
-
-    return run
-
-
-def _traced(function: Function, values: Arrays) -> tuple[Any, Function, Arrays]:
-    """Return the jaxpr of ``function``, the function that it is, and the arguments of that.
-
-    These are ``values`` and what ``function`` captures. Python runs once, as under
-    ``jax.checkpoint``: what it changes is not changed again.
-    """
-    with leaner_convolutions():
-        traced = jax.make_jaxpr(function)(*values)
-
-    def without_captures(*given: jax.Array) -> list[jax.Array]:
-        arguments, captured = given[: len(values)], given[len(values) :]
-        return list(jaxpr_as_fun(traced.replace(consts=list(captured)))(*arguments))
-
-    return traced, without_captures, (*values, *traced.consts)
+    everything = jax.checkpoint_policies.everything_saveable
+    return _with_gradient_by(_at_once_with_fast_convolutions, function, "", everything)
 
 
 def _mapped_first(
@@ -217,27 +204,29 @@ def _drops_barriers() -> bool:
     return (described_backend() or jax.default_backend()) == CPU
 
 
-# Where a gradient is computed: it is given the function of what was kept and of incoming gradients
-# that does it, one that is never taken, and both arguments.
-Place = Callable[[Function, Function, Any, Arrays], list[jax.Array]]
+# Runs a gradient: a function of what was kept and of incoming gradients. The second function, which
+# has the same types, is for a branch that is never taken.
+RunGradient = Callable[[Function, Function, Any, Arrays], list[jax.Array]]
 
 
 def _in_branch(gradient: Function, never: Function, kept: Any, incoming: Arrays) -> list[jax.Array]:
     return jax.lax.cond(_is_usual(incoming), gradient, never, kept, incoming)
 
 
-def _in_fast_branch(
+def _in_branch_with_fast_convolutions(
     gradient: Function, never: Function, kept: Any, incoming: Arrays
 ) -> list[jax.Array]:
     return _in_branch(with_fast_convolutions(gradient), never, kept, incoming)
 
 
-def _fast_at_once(gradient: Function, _: Function, kept: Any, incoming: Arrays) -> list[jax.Array]:
+def _at_once_with_fast_convolutions(
+    gradient: Function, _: Function, kept: Any, incoming: Arrays
+) -> list[jax.Array]:
     return with_fast_convolutions(gradient)(kept, incoming)
 
 
 def _pulled_back(
-    place: Place, pull_back: Any, gradients: Sequence[Any], asked: Sequence[int]
+    run_gradient: RunGradient, pull_back: Any, gradients: Sequence[Any], asked: Sequence[int]
 ) -> list[jax.Array]:
     """Return what ``pull_back`` makes of ``gradients``, computed once those ``asked`` are there."""
     incoming = [gradients[number] for number in asked]
@@ -254,7 +243,7 @@ def _pulled_back(
         # Not by shape alone: inside shard_map a type also has the axes along which it varies.
         return list(map(jnp.zeros_like, jax.eval_shape(pulled, *given)))
 
-    return place(pulled, never_taken, pull_back, incoming)
+    return run_gradient(pulled, never_taken, pull_back, incoming)
 
 
 def _zero_like(zero: Any) -> Any:
@@ -275,10 +264,12 @@ def _with_values(values: Arrays, numbers: Sequence[int], new: Arrays) -> list[ja
     return replaced
 
 
-def _with_gradient_in(place: Place, function: Function, name: str, policy: Any) -> Function:
-    """Return ``function``, which captures nothing, with its gradient computed in ``place``.
+def _with_gradient_by(
+    run_gradient: RunGradient, function: Function, name: str, policy: Any
+) -> Function:
+    """Return ``function``, which captures nothing, with a gradient that ``run_gradient`` runs.
 
-    That is given the arguments, or what JAX saves by a ``policy``.
+    Kept are the arguments, or what JAX saves by a ``policy``.
     """
     # Numbers of the arguments by which JAX differentiates, and the number of all arguments.
     differentiated: list[int] = []
@@ -308,9 +299,9 @@ def _with_gradient_in(place: Place, function: Function, name: str, policy: Any) 
             with jax.named_scope(name) if name else contextlib.nullcontext():
                 if policy is None:
                     incoming = [gradients[number] for number in asked]
-                    made = _replayed(place, function, kept, incoming, asked, differentiated)
+                    made = _replayed(run_gradient, function, kept, incoming, asked, differentiated)
                 else:
-                    made = _pulled_back(place, kept, gradients, asked)
+                    made = _pulled_back(run_gradient, kept, gradients, asked)
             for number, gradient in zip(differentiated, made):
                 found[number] = gradient
         return tuple(found)
@@ -321,7 +312,7 @@ def _with_gradient_in(place: Place, function: Function, name: str, policy: Any) 
 
 
 def _replayed(
-    place: Place,
+    run_gradient: RunGradient,
     function: Function,
     values: Arrays,
     incoming: Arrays,
@@ -344,7 +335,7 @@ def _replayed(
     def never_taken(values: Arrays, _: Arrays) -> list[jax.Array]:
         return [jnp.zeros_like(values[number]) for number in floating]
 
-    return place(gradients, never_taken, list(values), list(incoming))
+    return run_gradient(gradients, never_taken, list(values), list(incoming))
 
 
 def _is_usual(incoming: Arrays) -> jax.Array:

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
 from ...keras_backend import jax_remat
+from ...keras_backend.jax_convolutions import has_convolutions
 from ...keras_backend.jax_programs import do_the_same, narrower_types_read
 from ...layers.stateless_functions import PureCall
 from ...layers.time_slice import TimeSlice
@@ -253,10 +254,12 @@ class LoopRunner:
                 inputs[slot] = part.astype(head.closed.in_avals[slot].dtype)
             return head.function(*inputs)
 
-        run, scope = jax_remat.kept_in_loop(section), contextlib.nullcontext()
+        run, scope = section, contextlib.nullcontext()
         if head.whole.recomputed:
             run = jax_remat.recomputed(section, name=backward_scope(name))
             scope = jax_remat.named_scope(forward_scope(name))
+        elif has_convolutions(head.closed.jaxpr):
+            run = jax_remat.kept_in_loop(section)
 
         def body(carry: list[Any], slices: Any) -> tuple[list[Any], list[Any]]:
             number, of_sequences, of_weights = slices

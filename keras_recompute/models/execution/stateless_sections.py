@@ -296,7 +296,7 @@ def recomputed_call(
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with leaner_layers():
+        with section_recurrent_layers():
             results = call_recomputed(plain, args, kwargs, layers_in(layer), name=layer.name)
         note(True)
         return results

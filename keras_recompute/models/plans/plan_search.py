@@ -46,9 +46,8 @@ def leanest_predicted(candidates: Candidates) -> tuple[Model, MemoryPlan]:
 def leanest_verified(candidates: Candidates, compiled: CompiledPeaks) -> tuple[Model, MemoryPlan]:
     """Return the plan that was found to need least, with what it needs as its budget.
 
-    Compiled are the plain model, the ones with all checkpoints that there can be and with about the
-    square root of the layers between two and, of each way to recompute, what is predicted to need
-    least.
+    Compiled are the plain model, a checkpoint at every place, one about every ``sqrt(layers)``
+    layers and, for each way to recompute, the plan that is predicted to need least.
     """
     prediction = candidates.prediction
     plans: dict[Any, tuple[Model, MemoryPlan]] = {}
@@ -78,10 +77,10 @@ def _leanest_sections(prediction: Prediction) -> Sections:
 
 
 def _usual_sections(candidates: Candidates) -> tuple[Sections, Sections]:
-    """Return the sections that people choose: of one step each, and of the root of all layers.
+    """Return the usual choices: a section per step, and sections of about ``sqrt(layers)`` layers.
 
-    A compiler may find that they need less than what is predicted to need least: a prediction knows
-    activations, and not what the compiler holds beside them.
+    Compiled, they may need less than the plan that is predicted to need least. Predictions count
+    activations, and not what a compiler holds beside them.
     """
     places, calls = candidates.prediction.places, candidates.graph.calls
     ends = evenly_spaced_cuts(round(len(calls) ** 0.5), calls)
