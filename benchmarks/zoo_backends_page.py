@@ -27,14 +27,14 @@ JAX = """\
 ## JAX
 
 Temporaries of the whole step with Adam, in MiB, by the compiler. For devices the batch is 16 times
-as large, since on a TPU small activations stay on the chip, as all of MobileNetV3Small's do: what
-it takes for a v5e are no activations. In VGG16 each activation of the first block has 128 MiB
-there, and its second convolution needs three of that size for its gradients. The leanest plan is
-that of `kr.plan(memory_budget="smallest")` for the CPU or the device. Where it takes more than
-`every=`, it was made when such distances were not tried yet. Losses of three updates are compared
+as large, since small activations stay on the chip of a TPU. Even so all of MobileNetV3Small's do,
+and its figures for a v5e are those of other buffers. On a device an activation of VGG16's first
+block has 128 MiB, and the gradients of its second convolution take three such arrays. The leanest
+plan is that of `kr.plan(memory_budget="smallest")` for the CPU or the device. One that takes more
+than `every=` was found before `kr.plan` tried such distances. Losses of three updates are compared
 with the plain model's, relative to them. Rounding decides many an update of a network with batch
-norm and small images: gradients of the plain ResNet50 are 0.2 from its own in float64
-([the zoo](zoo.md)). On a CPU XLA makes the gradient of a depthwise kernel as if it were dense: two
+norm and small images: gradients of the plain ResNet50 are 0.2 from its own in float64 ([the
+zoo](zoo.md)). On a CPU XLA makes the gradient of a depthwise kernel as if it were dense: two
 buffers of 31.6 MiB are most of the plain MobileNetV2's temporaries. First steps trace, compile and
 run once, and later ones are the faster of two, on {processor}, which did other work as well.
 """
@@ -70,6 +70,7 @@ TORCH_COLUMNS = (
     "plain, RematScope, by hand, ours | peak with SGD, MiB: the same | peak with Adam, MiB: plain, "
     "ours | seconds over plain's: a forward pass more, RematScope, by hand, ours"
 )
+OURS = {"every": "`every=`", "leanest": "leanest plan"}
 JAX_WAYS = ("plain", "remat", "every", "leanest")
 TORCH_WAYS = ("plain", "remat", "hand", "every")
 
@@ -200,7 +201,7 @@ def jax_summary(rows: dict[str, Any]) -> list[str]:
     above = []
     for name, row in rows.items():
         for device, plain in row["plain"]["temporaries"].items():
-            for way in ("every", "leanest"):
+            for way in OURS:
                 ours = row[way].get("temporaries", {}).get(device)
                 if isinstance(ours, int) and isinstance(plain, int):
                     ratios.setdefault(f"{way} {device}", {})[name] = ours / plain
@@ -210,12 +211,10 @@ def jax_summary(rows: dict[str, Any]) -> list[str]:
     said = [measured(rows, "JAX")]
     for where, each in ratios.items():
         way, _, device = where.partition(" ")
-        how = {"every": "`every=`", "leanest": "leanest plan"}[way]
-        said.append(f"* {how}, {DEVICES[device]}: {spread(each, BARS['jax'])}")
-    for way, title in {"every": "`every=`", "leanest": "leanest plan"}.items():
-        steps = {
-            n: r[way]["step"] / r["plain"]["step"] for n, r in rows.items() if "step" in r[way]
-        }
+        said.append(f"* {OURS[way]}, {DEVICES[device]}: {spread(each, BARS['jax'])}")
+    for way, title in OURS.items():
+        timed = {name: row for name, row in rows.items() if "step" in row[way]}
+        steps = {name: row[way]["step"] / row["plain"]["step"] for name, row in timed.items()}
         if steps:
             said.append(f"* seconds of later steps, {title}: {spread(steps, SECONDS_BAR)}")
     said.append(f"* less in RematScope than with ours: {', '.join(above) or 'none'}")

@@ -84,7 +84,7 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(zoo_backends, "processor", lambda: "another CPU")
     assert zoo_backends.main(["--devices", "h100"]) == 0
     assert ran == [("MobileNet", "cpu,h100,v5e"), ("VGG16", "h100")]
-    # It named the processor of what ran on one.
+    # The second run measured nothing on the CPU.
     assert json.loads((tmp_path / "zoo-jax.json").read_text())["processor"] == "a CPU"
     assert zoo_backends.main([]) == 0  # what failed is tried again
     assert ran[2:] == [("VGG16", "cpu,h100,v5e")]
