@@ -24,7 +24,7 @@ if "xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
     )
 # Graphs are hundreds of thousands of objects that stay: looking for cycles among them often is
 # another tenth.
-gc.set_threshold(200_000, 20, 100)
+gc.set_threshold(1_000_000, 20, 100)
 
 try:
     from hypothesis import HealthCheck, settings
@@ -101,6 +101,11 @@ def mark_exhaustive_cases(items):
             for number, item in enumerate(reversed(of_one_test)):
                 if number % CASES_PER_ONE_IN_CI:
                     item.add_marker(pytest.mark.exhaustive)
+
+
+def pytest_collection_finish():
+    # Modules and tests stay until the end: no search for cycles goes through them again.
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before the marks select

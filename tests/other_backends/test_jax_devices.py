@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 
 @pytest.mark.parametrize("axes", ["Auto", "Explicit"])
 def test_gradients_on_eight_devices(axes):
-    flags = "--xla_force_host_platform_device_count=8"
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"
     environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(HERE.parents[1])}
     command = [sys.executable, str(HERE / "sharded_functions.py"), axes]
     done = subprocess.run(

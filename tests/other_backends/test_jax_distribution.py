@@ -19,7 +19,7 @@ def found_in_child(kind):
         env={
             **os.environ,
             "KERAS_BACKEND": "jax",
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+            "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8",
             "PYTHONPATH": str(HERE.parents[1]),
         },
         capture_output=True,
