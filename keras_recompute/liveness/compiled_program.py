@@ -12,6 +12,8 @@ from .program import Program
 from .unrolled_loop import Mark
 from .xla_reader import read_hlo_proto
 
+COMPILE_SECONDS = 600  # of one program for another device, unless told otherwise
+
 
 @dataclass(frozen=True)
 class CompiledProgram:

@@ -28,8 +28,9 @@ from ...engine import Trace, build, lower, target_now, trace
 from ...engine.graph import CONVOLUTIONS, tensor_specs
 from ...engine.policies import save_nothing
 from ...layers.time_sections import section_recurrent_layers
-from ...liveness import Program, profile
+from ...liveness import Program
 from ...liveness.program import RESULT, TEMPORARY, Buffer, held_per_step
+from ...liveness.tensorflow_functions import sizes_of
 from ...op_names import FORWARD, RECOMPUTE
 
 # Kinds of operations that take storage beside that of their tensors.
@@ -102,8 +103,7 @@ def workspaces_of(
 
     def measured(called: Callable[..., Any]) -> Workspace:
         step = _step_of(called, given, weights, inputs=len(signature))
-        program = profile(tf.function(step, jit_compile=True, autograph=False), *given, *results)
-        return _read(program, signature)
+        return _read(sizes_of(step, [*given, *results]), signature)
 
     with section_recurrent_layers():
         in_section = measured(section)

@@ -16,9 +16,9 @@ import tensorflow as tf
 
 from ...engine import ordered_updates
 from ...keras_backend.update_reasons import reason_of_optimizer
-from ...liveness import Program, compile_program
+from ...liveness import Program
 from ...liveness.keras_step import build_optimizer, training_step
-from ...liveness.tensorflow_functions import batch_spec
+from ...liveness.tensorflow_functions import batch_spec, sizes_of
 from ...seams.keras.layers import takes_training
 from ...seams.keras.replicated_steps import strategy_of
 from ...seams.keras.training import build_for_fit, record_loss
@@ -52,8 +52,13 @@ class TrainedStep:
         self, candidate: Any, *, device: str | None = None, layers_of: Any = None
     ) -> Program:
         """Return the record of the step that trains ``candidate``, compiled by XLA."""
-        return compiled_step(
-            self.of(candidate), self.specs, layers_of=layers_of or candidate, device=device
+        specs = self.specs
+        return sizes_of(
+            self.of(candidate),
+            specs,
+            input_feed=range(len(specs)),
+            layers_of=layers_of or candidate,
+            device=device,
         )
 
     def of(self, candidate: keras.Model) -> Callable[..., Any]:
@@ -97,20 +102,6 @@ class TrainedStep:
             loss = self.model.compute_loss(x=inputs, y=y, y_pred=outputs, sample_weight=weights)
             return tf.cast(loss, tf.float32)
         return loss_of_squares(candidate, outputs)
-
-
-def compiled_step(
-    step: Callable[..., Any], specs: Sequence[Any], *, layers_of: Any, device: str | None
-) -> Program:
-    """Return the record of ``step``, a function of a flat batch like ``specs``."""
-    compiled = compile_program(
-        tf.function(step, jit_compile=True, autograph=False),
-        *specs,
-        input_feed=range(len(specs)),
-        layers_of=layers_of,
-        device=device,
-    )
-    return compiled.program()
 
 
 def loss_of_squares(model: keras.Model, outputs: Any) -> tf.Tensor:
