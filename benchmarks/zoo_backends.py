@@ -73,9 +73,9 @@ def processor() -> str:
     return f"{cores} core{'s' * (cores > 1)} of {names[0]}"
 
 
-def run_alone(name: str, devices: str) -> dict[str, Any]:
+def run_alone(name: str, options: list[str]) -> dict[str, Any]:
     """Return the row of one model, measured in a process of its own."""
-    command = [sys.executable, __file__, "--one", name, "--devices", devices]
+    command = [sys.executable, __file__, "--one", name, *options]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode == 0:
         return json.loads(done.stdout.splitlines()[-1])
@@ -105,6 +105,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--only", action="append", default=[], help="a model to run, again too")
     parser.add_argument("--devices", default="cpu,h100,v5e", help="on JAX (%(default)s)")
+    parser.add_argument(
+        "--no-plan", action="store_true", help="on JAX without the plan, which compiles many times"
+    )
     parser.add_argument("--page", action="store_true", help="write the page alone")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
@@ -114,7 +117,8 @@ def main(argv: list[str] | None = None) -> int:
     if options.one:
         warnings.simplefilter("ignore")
         measure = importlib.import_module(f"zoo_on_{backend}").measure
-        print(json.dumps(measure(options.one, options.devices.split(","))))
+        devices = options.devices.split(",")
+        print(json.dumps(measure(options.one, devices, is_planned=not options.no_plan)))
         return 0
     if not options.page:
         found = stored(backend)
@@ -124,7 +128,8 @@ def main(argv: list[str] | None = None) -> int:
         names = options.only or [name for name in in_order() if name not in done]
         for number, name in enumerate(names, start=1):
             start = time.monotonic()
-            row = run_alone(name, options.devices)
+            asked = ["--devices", options.devices, *["--no-plan"] * options.no_plan]
+            row = run_alone(name, asked)
             found["rows"][name] = with_earlier(row, found["rows"].get(name, {}))
             (RESULTS / f"zoo-{backend}.json").write_text(json.dumps(found, indent=1) + "\n")
             said = row.get("error", f"{time.monotonic() - start:.0f} s")

@@ -136,7 +136,9 @@ def cells(row: dict[str, Any], ways: Iterable[str], text: Callable[[Any], str]) 
 
 
 def size(size_bytes: Any) -> str:
-    """Return a size in MiB, or that its program failed."""
+    """Return a size in MiB, or that its program failed, or that there was none."""
+    if size_bytes is None:
+        return "not searched"
     return f"{size_bytes / MIB:.1f}" if isinstance(size_bytes, int) else FAILS
 
 
@@ -151,7 +153,7 @@ def jax_line(name: str, row: dict[str, Any]) -> str:
     said = [name, cells(row, JAX_WAYS[1:], differs)]
     for device in DEVICES:
         if device in row["plain"]["temporaries"]:
-            said.append(cells(row, JAX_WAYS, lambda f, d=device: size(f["temporaries"][d])))
+            said.append(cells(row, JAX_WAYS, lambda f, d=device: size(f["temporaries"].get(d))))
         else:
             said.append("not compiled")
     said.append(cells(row, JAX_WAYS, lambda figures: f"{figures['first']:.1f}"))

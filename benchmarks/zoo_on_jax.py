@@ -29,7 +29,7 @@ CPU = "cpu"
 TIMES = 16  # the batch of devices over that of the CPU
 
 
-def measure(name: str, devices: list[str]) -> dict[str, Any]:
+def measure(name: str, devices: list[str], *, is_planned: bool) -> dict[str, Any]:
     """Return the row of one model: what each way to train it takes, or why it fails."""
     plain, inputs = build(name)
     batch = batch_of(plain, inputs)
@@ -43,8 +43,9 @@ def measure(name: str, devices: list[str]) -> dict[str, Any]:
     row = {}
     for way, make in ways.items():
         row[way] = tried(lambda make=make: figures(make(), batch, large, devices))
-    row["leanest"] = tried(lambda: leanest_figures(plain, batch, large, row["plain"]))
-    if name in PLANNED and CPU in devices:
+    if is_planned:
+        row["leanest"] = tried(lambda: leanest_figures(plain, batch, large, row["plain"]))
+    if is_planned and name in PLANNED and CPU in devices:
         row["half"] = tried(lambda: half_plan(plain, batch))
     return row
 

@@ -53,7 +53,7 @@ class Way(NamedTuple):
     variables: list[keras.Variable]
 
 
-def measure(name: str, devices: list[str]) -> dict[str, Any]:  # noqa: ARG001
+def measure(name: str, devices: list[str], *, is_planned: bool) -> dict[str, Any]:  # noqa: ARG001
     """Return the row of one model: what each way to train it takes, or why it fails."""
     plain, inputs = build(name)
     batch = batch_of(plain, inputs)
