@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 import pytest
+from jax_temporaries import temporaries
 from plain_oracle import assert_trains_as_plain, every
-from test_jax_memory import temporaries
 
 import keras_recompute as kr
 from keras_recompute.keras_backend.jax_remat import leaner_convolutions

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 import pytest
+from jax_temporaries import temporaries
 from plain_oracle import every
 
 import keras_recompute as kr
@@ -12,23 +13,6 @@ from keras_recompute.keras_backend.jax_remat import recomputed
 
 L = keras.layers
 MIB = 2**20
-
-
-def temporaries(model, x, y):
-    """Return the MiB of temporaries of a compiled training step with SGD."""
-    state = [v.value for v in model.non_trainable_variables]
-
-    def step(weights, state, x, y):
-        def loss(weights):
-            outputs, new = model.stateless_call(weights, state, x, training=True)
-            return jnp.mean((outputs - y) ** 2), new
-
-        (value, new), gradients = jax.value_and_grad(loss, has_aux=True)(weights)
-        return value, new, [w - 0.01 * g for w, g in zip(weights, gradients)]
-
-    weights = [v.value for v in model.trainable_variables]
-    lowered = jax.jit(step, donate_argnums=(0, 1)).lower(weights, state, x, y)
-    return lowered.compile().memory_analysis().temp_size_in_bytes / MIB
 
 
 def blocks(count=12, width=128, time=128):
@@ -43,7 +27,7 @@ def blocks(count=12, width=128, time=128):
 
 def test_checkpoints_take_less_than_half():
     x, y = np.zeros((8, 128, 128), "float32"), np.zeros((8, 1), "float32")
-    plain = blocks()
+    plain = blocks(8)
     needed, wanted = (temporaries(model, x, y) for model in (every(21)(plain), plain))
     assert needed < 0.5 * wanted, f"{needed:.1f} MiB, and {wanted:.1f} without checkpoints"
 

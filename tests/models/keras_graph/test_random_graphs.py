@@ -27,7 +27,7 @@ from keras_recompute.models.classes.model import Model
 from ..networks import mark, numbers
 from ..same_training import assert_agree, training_pass
 
-CI_EXAMPLES = 40
+CI_EXAMPLES = 25
 EXAMPLES = int(os.environ.get("KERAS_RECOMPUTE_EXAMPLES", CI_EXAMPLES))
 BATCH, TIME, WIDTH, WORDS = 2, 4, 3, 5
 SHARED = 2  # layers that may be called several times

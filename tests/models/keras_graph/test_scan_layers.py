@@ -111,7 +111,7 @@ def test_a_loop_trains_as_the_plain_model_does():
     options = {"optimizer": keras.optimizers.Adam, "learning_rate": 0.01, "epochs": 3}
     losses = [
         losses_of_fit(model, X, np.ones_like(X), mode="jit", **options)
-        for model in (build(), build(kind=keras.Model))
+        for model in (build(3), build(3, kind=keras.Model))
     ]
     np.testing.assert_allclose(*losses, rtol=1e-4)
 

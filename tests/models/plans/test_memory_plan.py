@@ -44,7 +44,7 @@ def residual():
 def blocks():
     inputs = keras.Input((16, 16, 3))
     x = LAYERS.Conv2D(4, 3, padding="same")(inputs)
-    x = residual_blocks(x, 6)
+    x = residual_blocks(x, 4)
     return keras.Model(inputs, LAYERS.Dense(1)(LAYERS.GlobalAveragePooling2D()(x)))
 
 
