@@ -85,7 +85,9 @@ def run_alone(name: str, options: list[str]) -> dict[str, Any]:
 
 def with_earlier(row: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
     """Return ``row`` with the figures of other devices that an earlier row has."""
-    if "error" in row or "error" in earlier:
+    if "error" in row:
+        return earlier or row
+    if "error" in earlier:
         return row
     whole = {**earlier, **row}
     for way, figures in row.items():

@@ -3,7 +3,7 @@
 import json
 
 import zoo_backends
-from zoo_backends_page import MODELS, page
+from zoo_backends_page import MODELS, jax_line, page
 
 MIB = 2**20
 
@@ -73,8 +73,8 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(zoo_backends, "in_order", lambda: ["VGG16", "MobileNet"])
     ran = []
 
-    def run_alone(name, devices):
-        ran.append((name, devices))
+    def run_alone(name, options):
+        ran.append((name, *options))
         return JAX[name]
 
     monkeypatch.setattr(zoo_backends, "run_alone", run_alone)
@@ -82,12 +82,13 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(zoo_backends, "processor", lambda: "a CPU")
     assert zoo_backends.main(["--only", "MobileNet"]) == 0
     monkeypatch.setattr(zoo_backends, "processor", lambda: "another CPU")
-    assert zoo_backends.main(["--devices", "h100"]) == 0
-    assert ran == [("MobileNet", "cpu,h100,v5e"), ("VGG16", "h100")]
+    assert zoo_backends.main(["--devices", "h100", "--no-plan"]) == 0
+    everything = "--devices", "cpu,h100,v5e"
+    assert ran == [("MobileNet", *everything), ("VGG16", "--devices", "h100", "--no-plan")]
     # The second run measured nothing on the CPU.
     assert json.loads((tmp_path / "zoo-jax.json").read_text())["processor"] == "a CPU"
     assert zoo_backends.main([]) == 0  # what failed is tried again
-    assert ran[2:] == [("VGG16", "cpu,h100,v5e")]
+    assert ran[2:] == [("VGG16", *everything)]
     assert json.loads((tmp_path / "page.md").read_text()).keys() == JAX.keys()
 
 
@@ -102,4 +103,14 @@ def test_devices_of_an_earlier_run_stay_in_a_row():
     sizes = {"cpu": 8, "h100": 7, "v5e": 6}
     assert whole["plain"] == {"losses": [1.0], "first": 2.0, "temporaries": sizes}
     assert whole["remat"] == earlier["remat"]
-    assert zoo_backends.with_earlier(row, {"error": "ended with 1"}) == row
+    failed_run = {"error": "ended with 1"}
+    assert zoo_backends.with_earlier(row, failed_run) == row
+    assert zoo_backends.with_earlier(failed_run, earlier) == earlier
+    assert zoo_backends.with_earlier(failed_run, {}) == failed_run
+
+
+def test_a_row_without_a_plan_for_a_device_says_so():
+    sizes = {"v5e": 8 * MIB}
+    row = {**JAX["MobileNet"], "plain": on_jax(sizes), "every": on_jax(sizes)}
+    line = jax_line("MobileNet", row)
+    assert "| 8.0, fails, 8.0, not searched |" in line, line
