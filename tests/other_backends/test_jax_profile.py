@@ -12,6 +12,7 @@ from plain_oracle import every
 
 import keras_recompute as kr
 from keras_recompute.errors import InvalidArgumentError, RecomputeWarning, UnsupportedError
+from keras_recompute.liveness.jax_training_step import training_step
 
 L = keras.layers
 BATCH, WIDTH = 512, 64
@@ -42,6 +43,20 @@ def test_temporaries_are_those_that_jax_states(program):
     results = stated["stated_output_bytes"] - stated["stated_alias_bytes"]
     assert program.allocated_temporary_bytes == stated["stated_temp_bytes"] + results
     assert program.compiled_by == f"XLA of jax {jax.__version__}"
+
+
+def test_buffers_are_those_of_optimised_machine_code():
+    model = compiled(every(2)(network()))
+    record = kr.liveness.profile(model, *batch())
+    step = training_step(model, batch())
+    lowered = step.function.lower(step.state, step.data)
+    read, trained = (
+        lowered.compile(compiler_options={"xla_backend_optimization_level": level})
+        for level in (0, 3)
+    )
+    assert read.as_text() == trained.as_text()
+    stated = record.compiler_totals["stated_temp_bytes"]
+    assert stated == trained.memory_analysis().temp_size_in_bytes
 
 
 def test_a_step_without_a_loss_is_warned_of():
