@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +37,19 @@ else:
         "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
     settings.load_profile("any machine")
+
+
+# The tests that run on Keras's other backends, where TensorFlow is not installed.
+BACKEND = os.environ.get("KERAS_BACKEND") or "tensorflow"
+OTHER_BACKENDS = {
+    backend: [
+        "tests/other_backends",
+        "tests/doctor",
+        "tests/example/test_saves.py",
+        *map(str, sorted(Path("tests/seams").glob(f"test_{backend}_*.py"))),
+    ]
+    for backend in ("jax", "torch")
+}
 
 
 def pytest_addoption(parser):
@@ -66,9 +80,25 @@ def pytest_configure(config):
     # tests start and interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if tests_are_all(config) and BACKEND in OTHER_BACKENDS:
+        config.args[:] = OTHER_BACKENDS[BACKEND]
     config.addinivalue_line(
         "markers", "ipus(n): the test runs on every target; on IPUs it needs n of them"
     )
+
+
+def tests_are_all(config):
+    """Whether no test or folder was named."""
+    return config.args_source is pytest.Config.ArgsSource.TESTPATHS
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    others = [backend for backend in ("tensorflow", *OTHER_BACKENDS) if backend != BACKEND]
+    if tests_are_all(config) and config.getoption("--target") == "auto":
+        terminalreporter.write_line(
+            f"These were the tests on Keras's backend {BACKEND}. For {' or '.join(others)} set "
+            "KERAS_BACKEND, in an environment that has it (CONTRIBUTING.md)"
+        )
 
 
 def pytest_ignore_collect(collection_path, config):

@@ -1,8 +1,13 @@
-"""What ``.ci/run`` leaves out: every test keeps a case there."""
+"""Which tests run: each keeps a case in ``.ci/run``, and each backend has its own."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
+
+ROOT = Path(__file__).parents[1]
 
 
 class Case:
@@ -19,10 +24,15 @@ class Case:
 
 
 @pytest.fixture
-def mark(request):
-    (plugin,) = [
-        p for p in request.config.pluginmanager.get_plugins() if hasattr(p, "mark_exhaustive_cases")
-    ]
+def plugin(request):
+    """The ``conftest.py`` of the whole suite."""
+    plugins = request.config.pluginmanager.get_plugins()
+    (found,) = [each for each in plugins if hasattr(each, "mark_exhaustive_cases")]
+    return found
+
+
+@pytest.fixture
+def mark(plugin):
     return plugin.mark_exhaustive_cases
 
 
@@ -53,3 +63,43 @@ def test_a_test_that_names_its_exhaustive_cases_keeps_the_others(mark):
     ]
     mark(cases)
     assert exhaustive(cases) == ["a.py::test[1]"]
+
+
+def configured(plugin, source: str, given: str) -> list[str]:
+    """What pytest runs when it is given that much."""
+    config = SimpleNamespace(
+        args=[given],
+        args_source=pytest.Config.ArgsSource[source],
+        addinivalue_line=lambda *_: None,
+    )
+    plugin.pytest_configure(config)
+    return config.args
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_on_another_backend_its_tests_are_all(plugin, monkeypatch, backend):
+    monkeypatch.setattr(plugin, "BACKEND", backend)
+    found = configured(plugin, "TESTPATHS", "tests")
+    seams = [path for path in found if "seams" in path]
+    assert found[:2] == ["tests/other_backends", "tests/doctor"]
+    assert len(seams) >= 4
+    assert all(f"test_{backend}_" in path for path in seams)
+    assert all((ROOT / path).exists() for path in found)
+    assert configured(plugin, "ARGS", "tests/docs") == ["tests/docs"]
+
+
+def test_on_tensorflow_all_tests_run(plugin, monkeypatch):
+    monkeypatch.setattr(plugin, "BACKEND", "tensorflow")
+    assert configured(plugin, "TESTPATHS", "tests") == ["tests"]
+
+
+def test_a_run_of_all_tests_ends_with_its_backend(plugin, monkeypatch):
+    monkeypatch.setattr(plugin, "BACKEND", "jax")
+    lines: list[str] = []
+    for source in ("TESTPATHS", "ARGS"):
+        config = SimpleNamespace(
+            args_source=pytest.Config.ArgsSource[source], getoption=lambda _: "auto"
+        )
+        plugin.pytest_terminal_summary(SimpleNamespace(write_line=lines.append), config)
+    (line,) = lines
+    assert line.startswith("These were the tests on Keras's backend jax. For tensorflow or torch")
