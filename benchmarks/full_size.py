@@ -221,15 +221,16 @@ def cell(found: Iterable[dict[str, Any]], key: str, unit: float, digits: int = 1
 
 def held_table(results: dict[str, Any]) -> str:
     """Return what makes the bytes of the steps with a checkpoint per block."""
-    from keras_recompute.fits.held_bytes import HELD
+    from keras_recompute.fits.held_bytes import COLLECTIVES, HELD
 
-    titles = ["model, device", *HELD]
+    kinds = [kind for kind in HELD if kind != COLLECTIVES]  # of one device
+    titles = ["model, device", *kinds]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for name in MODELS:
         for device in DEVICES:
             found = results.get(f"{name}, {device}, {STEPS[-1]}") or {}
             if held := found.get("held"):
-                cells = [f"{held[kind] / GIB:.1f}" for kind in HELD]
+                cells = [f"{held[kind] / GIB:.1f}" for kind in kinds]
                 lines.append(f"| {name}, {device} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -32,7 +32,7 @@ from ..report import write_report
 from ..report.output import print_error
 from ..report.tables import add_row, print_table, table
 from ..sizes import format_bytes, parse_bytes
-from .held_bytes import HELD, held_bytes
+from .held_bytes import COLLECTIVES, HELD, held_bytes
 
 if TYPE_CHECKING:
     from .answer import Answer
@@ -175,6 +175,8 @@ def _print(answer: Answer, title: str, step: str, device: str, console: Console)
     rows = table(console, ["", *steps], right=range(1, 3))
     held = [held_bytes(program) if program else {} for program in steps.values()]
     for name in HELD:
+        if name == COLLECTIVES and not any(each.get(name) for each in held):
+            continue  # as on one device
         add_row(rows, name, *(format_bytes(each[name]) if each else "" for each in held))
     needs = answer.plain_bytes, answer.planned_bytes
     add_row(rows, "a run needs", *map(format_bytes, needs[: len(steps)]))

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 import keras_recompute as kr
+from keras_recompute.fits.held_bytes import COLLECTIVES, held_bytes
 from keras_recompute.liveness.device_compilers.catalogue import find_device
 from keras_recompute.liveness.device_compilers.compiler import devices_of
 from keras_recompute.liveness.jax_functions import trace_function
@@ -47,6 +48,7 @@ def trained(model, x, y):
         "stated": stated["stated_temp_bytes"] + results,
         "peak": program.peak_bytes,
         "fed": program.input_feed_bytes,
+        "collectives": held_bytes(program)[COLLECTIVES],
         "kernel": next(b.size_bytes for b in program.buffers if b.name == "dense_1/kernel"),
     }
 

@@ -30,11 +30,14 @@ def found_in_child(kind):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-# What one of eight devices has: of the batch, and of a kernel of (64, 64) numbers.
+# What one of eight devices has: of the batch, and of a kernel of (64, 64) numbers; and how many
+# activations it has gathered at the peak: of each layer the input and the gradient.
 @pytest.mark.parametrize(
-    ("kind", "batches", "kernels"), [("data", 8, 1), ("model", 2, 4)], ids=["data", "model"]
+    ("kind", "batches", "kernels", "gathered"),
+    [("data", 8, 1, 0), ("model", 2, 4, 2)],
+    ids=["data", "model"],
 )
-def test_each_device_holds_less_and_losses_are_the_plain_ones(kind, batches, kernels):
+def test_each_device_holds_less_and_losses_are_the_plain_ones(kind, batches, kernels, gathered):
     found = found_in_child(kind)
     plain, ours = found["plain"], found["checkpointed"]
     np.testing.assert_allclose(ours["losses"], plain["losses"], rtol=1e-6)
@@ -43,6 +46,7 @@ def test_each_device_holds_less_and_losses_are_the_plain_ones(kind, batches, ker
         assert abs(each["temporary"] - each["stated"]) <= 1024  # small constants on the CPU
         assert each["fed"] == 4 * BATCH * (WIDTH + 8) // batches
         assert each["kernel"] == 4 * WIDTH * WIDTH // kernels
+        assert each["collectives"] == gathered * 4 * WIDTH * BATCH // batches
     planned = found["planned"]
     assert planned["peak"] <= planned["budget"]
     assert planned["said"] == pytest.approx(planned["peak"], rel=0.01)
