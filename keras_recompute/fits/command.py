@@ -75,6 +75,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     )
     add("--dtype", metavar="POLICY", help="such as mixed_bfloat16 (default: Keras's own)")
     add("--optimizer", choices=_OPTIMIZERS, help="(default: the model's own, else adamw)")
+    add("--quantize", choices=("int8", "float8"), help="weights, as model.quantize(...) does")
     add("--lora", type=whole_number(1), metavar="RANK", help="train adapters of this rank alone")
     add(
         "--devices",
@@ -114,6 +115,7 @@ def _answer(arguments: argparse.Namespace, console: Console) -> int:
     made = build(
         arguments.model,
         dtype=arguments.dtype,
+        quantize=arguments.quantize,
         lora=arguments.lora,
         optimizer=arguments.optimizer,
         devices=arguments.devices,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import warnings
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ def build(
     source: str,
     *,
     dtype: str | None = None,
+    quantize: str | None = None,
     lora: int | None = None,
     optimizer: str | None = None,
     devices: tuple[int, int] = (1, 1),
@@ -48,6 +50,7 @@ def build(
             function returns a model; or ``Class:config.json``, a class of KerasHub's models.
         dtype: A policy of Keras, such as ``"mixed_bfloat16"``; by default Keras's own, or that of
             the file.
+        quantize: How weights are stored, as ``keras.Model.quantize`` takes it, such as ``"int8"``.
         lora: The rank by which all layers that can are adapted; all other weights are frozen.
         optimizer: A name of Keras's, such as ``"adamw"``; by default the model's own, else AdamW.
         devices: Among how many the batch is divided, and the weights (``distribute``).
@@ -63,6 +66,8 @@ def build(
             raise InvalidArgumentError(
                 f"{source} returns {model!r:.80} ({type(model).__name__}), and not a Keras model"
             )
+        if quantize is not None:
+            _quantize(model, quantize)
         if lora is not None:
             _adapt(model, lora)
         model, is_of_tokens = _with_vocabulary(model)
@@ -131,6 +136,12 @@ def _as_one_line(source: str, make: Callable[[], Any]) -> Any:
         raise
     except Exception as error:  # the user's code, or what Keras says to a wrong configuration
         raise InvalidArgumentError(f"{source}: {error_line(error)}") from error
+
+
+def _quantize(model: keras.Model, mode: str) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
+        _as_one_line(f"--quantize {mode}", lambda: model.quantize(mode))
 
 
 def _adapt(model: keras.Model, rank: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any, ContextManager
 
 from ..errors import InvalidArgumentError
 from ..keras_backend import require
+from ..seams.keras.quantization import quantize_without_values
 from ..seams.keras.variables import has_value, without_values
 
 
@@ -18,7 +19,7 @@ def abstract() -> Iterator[None]:
     Such a model takes hardly any memory, whatever its size. ``profile``, ``plan`` and
     ``checkpointed`` take it as any other: a compiler needs the shapes of weights alone. It cannot
     be trained or called, and whatever reads one of its weights raises InvalidArgumentError. Weights
-    that are loaded into it have values from then on.
+    that are loaded into it have values from then on. ``model.quantize("int8")`` works in the block.
 
     Examples:
         >>> with kr.liveness.abstract():
@@ -27,7 +28,7 @@ def abstract() -> Iterator[None]:
         1000001000000
     """
     require("liveness.abstract")
-    with without_values(_refuse):
+    with without_values(_refuse), quantize_without_values(_refuse_to_quantize):
         yield
 
 
@@ -46,4 +47,11 @@ def _refuse(variable: Any) -> None:
         f"the value of {variable.path!r} was read, and it has none: it was created in "
         "kr.liveness.abstract(), where weights have types and shapes only. Build the model "
         "outside of it, or load its weights"
+    )
+
+
+def _refuse_to_quantize(mode: str) -> None:
+    raise InvalidArgumentError(
+        f"quantize({mode!r}) computes with the values of weights, and in kr.liveness.abstract() "
+        "they have none: quantize to int8, or outside of it"
     )

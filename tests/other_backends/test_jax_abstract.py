@@ -1,6 +1,7 @@
 """Models whose weights have no values: the records and plans of models that have them."""
 
 import doctest
+import warnings
 
 import jax.numpy as jnp
 import keras
@@ -11,6 +12,7 @@ from plain_oracle import every
 import keras_recompute as kr
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.liveness import abstract, profile
+from keras_recompute.seams.keras.variables import has_value
 
 L = keras.layers
 BATCH, WIDTH = 64, 16
@@ -33,6 +35,21 @@ def tokens():
 
 def with_lora():
     model = sequential()
+    for layer in model.layers:
+        if isinstance(layer, L.Dense):
+            layer.enable_lora(2)
+    return model
+
+
+def quantize(model, mode="int8"):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
+        model.quantize(mode)
+
+
+def quantized():
+    model = sequential()
+    quantize(model)
     for layer in model.layers:
         if isinstance(layer, L.Dense):
             layer.enable_lora(2)
@@ -76,6 +93,7 @@ def ema():
         (sequential, ema, False),
         (tokens, keras.optimizers.Adafactor, True),
         (with_lora, keras.optimizers.AdamW, True),
+        (quantized, keras.optimizers.AdamW, True),
         (own_call, keras.optimizers.Lion, False),
     ],
 )
@@ -87,6 +105,31 @@ def test_the_record_is_that_of_a_model_with_values(make, optimizer, checkpoints)
     assert found.buffers == expected.buffers
     assert found.steps == expected.steps
     assert found.compiler_totals == expected.compiler_totals
+
+
+def test_weights_of_eight_bits_have_no_values_either():
+    with abstract():
+        model = quantized()
+    kernels = [v for v in model.variables if str(v.dtype) == "int8"]
+    assert [v.shape for v in kernels] == 5 * [(WIDTH, WIDTH)]
+    assert not any(has_value(v) for v in model.variables)
+
+
+def test_a_model_with_values_is_quantized_as_ever():
+    plain, ours = sequential(), sequential()
+    ours.set_weights(plain.get_weights())
+    quantize(plain)
+    with abstract():
+        quantize(ours)
+    for wanted, found in zip(plain.get_weights(), ours.get_weights(), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_modes_that_compute_with_values_are_refused():
+    with abstract():
+        model = sequential()
+        with pytest.raises(InvalidArgumentError, match=r"quantize\('int4'\) computes with the val"):
+            quantize(model, "int4")
 
 
 def test_in_mixed_precision_too():

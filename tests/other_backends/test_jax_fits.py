@@ -129,6 +129,15 @@ def test_where_a_class_chooses_no_layer_all_are_adapted(ask):
     assert parse_bytes(found_in(shown, "optimizer")) == pytest.approx(states, rel=0.01)
 
 
+def test_weights_are_quantized_below_adapters(ask):
+    line = f"net.py:build --device local --batch {BATCH} --lora 2 --no-search --quantize int8"
+    code, shown, error = ask(line)
+    assert (code, error) == (0, "")
+    # Kernels of a byte; a scale, a bias and adapters of 64 x 2 + 2 x 64 numbers in each layer.
+    weights = DEPTH * (WIDTH * WIDTH + 4 * (WIDTH + WIDTH + 2 * 2 * WIDTH))
+    assert parse_bytes(found_in(shown, "weights")) == pytest.approx(weights, rel=0.01)
+
+
 def test_inputs_have_lengths_of_their_own(ask):
     line = "net.py:sums --device local --batch 2 --length 8 --length long=1000 --no-search"
     code, shown, _ = ask(line)

@@ -20,7 +20,7 @@ def without_values(refuse: Callable[[Any], None]) -> Iterator[None]:
     from keras.src.backend import Variable
 
     def defer(_: Callable[..., Any], variable: Any, *__: Any) -> None:
-        variable._initialize_layout()
+        _set_layout(variable)
         variable._value = None
         variable._initializer = _zeros_in_traces(variable, refuse)
 
@@ -28,6 +28,20 @@ def without_values(refuse: Callable[[Any], None]) -> Iterator[None]:
     names = "_initialize_with_initializer", "_deferred_initialize"
     with patch_method(Variable, names[0], defer), patch_method(Variable, names[1], defer):
         yield
+
+
+def _set_layout(variable: Any) -> None:
+    """Set how ``keras.distribution`` divides ``variable``, where there is one."""
+    if hasattr(variable, "_initialize_layout"):
+        variable._initialize_layout()
+        return
+    import keras
+
+    # Keras 3.12 does so when it gives the variable a value.
+    distribution = keras.distribution.distribution()
+    if variable._layout is None and distribution is not None:
+        layout = distribution.get_variable_layout(variable)
+        variable._layout = getattr(layout, "backend_layout", layout)
 
 
 def _zeros_in_traces(variable: Any, refuse: Callable[[Any], None]) -> Callable[..., Any]:
