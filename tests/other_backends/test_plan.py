@@ -24,7 +24,7 @@ def dense(count=8, width=128):
 
 def transformer():
     x = inputs = keras.Input((32, 32))
-    for _ in range(4):
+    for _ in range(3):
         y = L.LayerNormalization()(x)
         x = L.Add()([x, L.MultiHeadAttention(2, 16, dropout=0.1)(y, y)])
         y = L.Dense(128, "gelu")(L.LayerNormalization()(x))
