@@ -33,6 +33,10 @@ SMALL = (
 TWO_EPOCHS = [*SMALL, "--epochs", "2", "--checkpoints", "2", "--validation", "0.1"]  # six updates
 ROOT = Path(__file__).parents[2]
 on_tensorflow = pytest.mark.skipif(current_backend() != TENSORFLOW, reason="TensorFlow has it")
+# Of what each backend does in the same way.
+long_on_tensorflow = getattr(
+    pytest.mark, "long" if current_backend() == TENSORFLOW else "exhaustive"
+)
 
 
 def run(*arguments) -> dict:
@@ -312,7 +316,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path):
     assert last_save(folder, "--resume") is not None
 
 
-@pytest.mark.long
+@long_on_tensorflow
 def test_a_run_that_is_killed_again_and_again_ends_like_one_that_is_not(tmp_path):
     """KILLS=20 for more. Whatever there is when it is killed loads, and the end is the same to the
     bit.
