@@ -75,7 +75,7 @@ def trace_function(
     return _Traced(function, args, kwargs, concrete, specs, target, known)
 
 
-def sizes_of(
+def compile_step(
     step: Callable[..., Any],
     specs: Sequence[Any],
     *,

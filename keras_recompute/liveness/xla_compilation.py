@@ -27,11 +27,11 @@ def profile(
 ) -> Program:
     """Compile ``fn(*args, **kwargs)`` with XLA and return its memory record, without running it.
 
-    Compilation takes as long as in a first call, or half of that on JAX, since machine code that
-    does not run is not optimised. With ``device`` the function is traced and compiled for a GPU or
-    TPU that need not be installed here, by that device's own compiler in a separate process. The
-    result is cached on disk. Keras's PyTorch backend has no XLA: there the function runs once on
-    tensors without values, and every storage is recorded.
+    Compilation takes as long as in a first call, or half of that on JAX on a CPU, where machine
+    code that does not run is not optimised. With ``device`` the function is traced and compiled for
+    a GPU or TPU that need not be installed here, by that device's own compiler in a separate
+    process. The result is cached on disk. Keras's PyTorch backend has no XLA: there the function
+    runs once on tensors without values, and every storage is recorded.
 
     Args:
         fn: A ``tf.function``, or a Python function to make one of. Its arguments follow;

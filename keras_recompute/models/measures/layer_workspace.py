@@ -30,7 +30,7 @@ from ...engine.policies import save_nothing
 from ...layers.time_sections import section_recurrent_layers
 from ...liveness import Program
 from ...liveness.program import RESULT, TEMPORARY, Buffer, held_per_step
-from ...liveness.tensorflow_functions import sizes_of
+from ...liveness.tensorflow_functions import compile_step
 from ...op_names import FORWARD, RECOMPUTE
 
 # Kinds of operations that take storage beside that of their tensors.
@@ -103,7 +103,7 @@ def workspaces_of(
 
     def measured(called: Callable[..., Any]) -> Workspace:
         step = _step_of(called, given, weights, inputs=len(signature))
-        return _read(sizes_of(step, [*given, *results]), signature)
+        return _read(compile_step(step, [*given, *results]), signature)
 
     with section_recurrent_layers():
         in_section = measured(section)

@@ -18,7 +18,7 @@ from ...engine import ordered_updates
 from ...keras_backend.update_reasons import reason_of_optimizer
 from ...liveness import Program
 from ...liveness.keras_step import build_optimizer, training_step
-from ...liveness.tensorflow_functions import batch_spec, sizes_of
+from ...liveness.tensorflow_functions import batch_spec, compile_step
 from ...seams.keras.layers import takes_training
 from ...seams.keras.replicated_steps import strategy_of
 from ...seams.keras.training import build_for_fit, record_loss
@@ -53,7 +53,7 @@ class TrainedStep:
     ) -> Program:
         """Return the record of the step that trains ``candidate``, compiled by XLA."""
         specs = self.specs
-        return sizes_of(
+        return compile_step(
             self.of(candidate),
             specs,
             input_feed=range(len(specs)),
