@@ -79,17 +79,14 @@ def main(kind):
     x, y = draw.rand(512, 64).astype("float32"), draw.rand(512, 8).astype("float32")
     found = {"plain": trained(network(), x, y)}
     found["checkpointed"] = trained(kr.checkpointed(network(), every=3), x, y)
-    model = network()
-    model.compile("adam", "mse")
-    if kind == "model":
-        model, found["planned"] = planned_for(int(0.9 * found["plain"]["peak"]), x, y)
+    planned, found["planned"] = planned_for(int(0.9 * found["plain"]["peak"]), x, y)
     # The module that the compiler of a device is given; the compiler itself is not needed for it.
     described = find_device("h100")
     options = {"input_feed": None, "layers_of": None, "target": described}
-    module = trace_function(model, (x, y), {}, **options).lowered.as_text()
+    module = trace_function(planned, (x, y), {}, **options).lowered.as_text()
     found["devices"] = devices_of(module.encode())
     try:
-        kr.liveness.profile(model, x, y, device="local")
+        kr.liveness.profile(planned, x, y, device="local")
     except kr.errors.UnsupportedError as error:
         found["refusal"] = str(error)
     if kind == "model":

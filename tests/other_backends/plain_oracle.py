@@ -8,13 +8,10 @@ import keras_recompute as kr
 STEPS = 5
 
 
-def trained(
-    build, x, y, *, loss="mse", optimizer="adam", place=None, predicts=True, **compile_options
-):
+def trained(build, x, y, *, loss="mse", optimizer="adam", place=None, **compile_options):
     """Return losses, weights and predictions after ``STEPS`` updates of the model of ``build``.
 
-    ``place`` puts checkpoints into it. Unless it ``predicts`` there are no predictions, which are
-    another program to compile.
+    ``place`` puts checkpoints into it.
     """
     keras.backend.clear_session()
     keras.utils.set_random_seed(3)
@@ -23,8 +20,6 @@ def trained(
         model = place(model)
     model.compile(optimizer, loss, **compile_options)
     losses = [keras.ops.convert_to_numpy(model.train_on_batch(x, y)) for _ in range(STEPS)]
-    if not predicts:
-        return losses, model.get_weights(), []
     predicted = keras.tree.map_structure(np.asarray, model.predict(x, verbose=0))
     return losses, model.get_weights(), keras.tree.flatten(predicted)
 

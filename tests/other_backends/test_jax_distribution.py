@@ -47,12 +47,12 @@ def test_each_device_holds_less_and_losses_are_the_plain_ones(kind, batches, ker
         assert each["fed"] == 4 * BATCH * (WIDTH + 8) // batches
         assert each["kernel"] == 4 * WIDTH * WIDTH // kernels
         assert each["collectives"] == gathered * 4 * WIDTH * BATCH // batches
+    planned = found["planned"]
+    assert planned["peak"] <= planned["budget"]
+    assert planned["said"] == pytest.approx(planned["peak"], rel=0.01)
     assert found["devices"] == 8
     assert "device='local' runs the step on one device" in found["refusal"]
     if kind == "model":
-        planned = found["planned"]
-        assert planned["peak"] <= planned["budget"]
-        assert planned["said"] == pytest.approx(planned["peak"], rel=0.01)
         assert found["indivisible"].startswith(
             "dense_odd/kernel has the shape (64, 6), and its layout (None, 'model') cannot divide "
             "that on a mesh of 2x4 devices: choose another mesh"

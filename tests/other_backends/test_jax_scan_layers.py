@@ -1,7 +1,6 @@
 """Equal sections as one ``jax.lax.scan``: the same training, in a program that hardly grows."""
 
 from contextlib import contextmanager
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +8,11 @@ import keras
 import numpy as np
 import pytest
 from jax_loops import loops_in, step_of, types_in_loops, weights_of
-from plain_oracle import assert_trains_as_plain as assert_all_as_plain
+from plain_oracle import assert_trains_as_plain
 
 import keras_recompute as kr
 from keras_recompute.errors import RecomputeWarning
 
-assert_trains_as_plain = partial(assert_all_as_plain, predicts=False)
 L = keras.layers
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(4, 6, 8)).astype("float32")

@@ -1,19 +1,16 @@
 """Sections on parts of a sequence, which call the same layers, as one ``jax.lax.scan``."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
 import pytest
 from jax_loops import loops_in, step_of, weights_of
-from plain_oracle import assert_trains_as_plain as assert_all_as_plain
+from plain_oracle import assert_trains_as_plain
 
 import keras_recompute as kr
 from keras_recompute.errors import InvalidArgumentError
 
-assert_trains_as_plain = partial(assert_all_as_plain, predicts=False)
 L = keras.layers
 RNG = np.random.default_rng(0)
 TIME, FEATURES, UNITS = 10, 6, 3

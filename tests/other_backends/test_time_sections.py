@@ -1,17 +1,14 @@
 """Keras's recurrent layers in models with checkpoints: cut along time, and as plain Keras."""
 
-from functools import partial
-
 import keras
 import numpy as np
 import pytest
-from plain_oracle import assert_trains_as_plain as assert_all_as_plain
+from plain_oracle import assert_trains_as_plain
 
 import keras_recompute as kr
 from keras_recompute.errors import RecomputeWarning
 from keras_recompute.layers.time_loops import sqrt_sections
 
-assert_trains_as_plain = partial(assert_all_as_plain, predicts=False)
 L = keras.layers
 BACKEND = keras.config.backend()
 # 18 timesteps are 3 sections of 6. No number near the root divides 19: 3 of 5 and one of 4.
