@@ -31,6 +31,7 @@ from ..liveness.local_device import LOCAL, device_named
 from ..report import write_report
 from ..report.output import print_error
 from ..report.tables import add_row, print_table, table
+from ..seams.keras.quantization import MODES_WITHOUT_VALUES
 from ..sizes import format_bytes, parse_bytes
 from .held_bytes import COLLECTIVES, HELD, held_bytes
 
@@ -75,7 +76,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     )
     add("--dtype", metavar="POLICY", help="such as mixed_bfloat16 (default: Keras's own)")
     add("--optimizer", choices=_OPTIMIZERS, help="(default: the model's own, else adamw)")
-    add("--quantize", choices=("int8", "float8"), help="weights, as model.quantize(...) does")
+    add("--quantize", choices=MODES_WITHOUT_VALUES, help="store weights so, by model.quantize")
     add("--lora", type=whole_number(1), metavar="RANK", help="train adapters of this rank alone")
     add(
         "--devices",

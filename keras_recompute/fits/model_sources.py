@@ -140,6 +140,7 @@ def _as_one_line(source: str, make: Callable[[], Any]) -> Any:
 
 def _quantize(model: keras.Model, mode: str) -> None:
     with warnings.catch_warnings():
+        # Keras warns of each layer that has nothing to quantize, such as the input.
         warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
         _as_one_line(f"--quantize {mode}", lambda: model.quantize(mode))
 

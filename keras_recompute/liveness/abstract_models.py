@@ -9,7 +9,7 @@ from typing import Any, ContextManager
 from ..errors import InvalidArgumentError
 from ..keras_backend import require
 from ..seams.keras.quantization import quantize_without_values
-from ..seams.keras.variables import has_value, without_values
+from ..seams.keras.variables import has_values, without_values
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def abstract() -> Iterator[None]:
 
 def is_abstract(model: Any) -> bool:
     """Return whether a weight of ``model`` has no value."""
-    return not all(map(has_value, model.variables))
+    return not has_values(model)
 
 
 def as_abstract_as(model: Any) -> ContextManager[None]:
@@ -53,5 +53,5 @@ def _refuse(variable: Any) -> None:
 def _refuse_to_quantize(mode: str) -> None:
     raise InvalidArgumentError(
         f"quantize({mode!r}) computes with the values of weights, and in kr.liveness.abstract() "
-        "they have none: quantize to int8, or outside of it"
+        "they have none: quantize to int8 there, or to this outside of it"
     )

@@ -12,7 +12,7 @@ from .program import Program
 from .unrolled_loop import Mark
 from .xla_reader import read_hlo_proto
 
-COMPILE_SECONDS = 600  # of one program for another device, unless told otherwise
+TIMEOUT_SECONDS = 600  # how long the compiler of another device may take by default
 
 
 @dataclass(frozen=True)

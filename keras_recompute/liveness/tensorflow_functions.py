@@ -16,7 +16,7 @@ import numpy as np
 from ..backends import tracing_for
 from ..seams.tensorflow.concrete_functions import fresh_function, is_compiled, xla_compiler
 from .argument_specs import argument_specs, refuse_closed_specs
-from .compiled_program import COMPILE_SECONDS, CompiledProgram, TracedFunction, batch_of
+from .compiled_program import TIMEOUT_SECONDS, CompiledProgram, TracedFunction, batch_of
 from .device_compilers import Device, compile_for
 from .device_compilers.portable_module import make_portable
 from .keras_step import DATA_NAMES, complete_shapes, is_model, layer_names, training_step
@@ -40,7 +40,8 @@ def trace_function(
 ) -> TracedFunction:
     """Trace ``fn``, or the training step of a model, for ``target``; arguments as ``profile``'s.
 
-    Finding lines of the user's code takes a tenth of the time.
+    Without ``with_lines`` the record names no lines of the user's code, which saves a tenth of the
+    time of a plan.
     """
     import tensorflow as tf
 
@@ -95,7 +96,7 @@ def compile_step(
         target=None if device is None else device_named(device),
         with_lines=False,
     )
-    return traced.compile(COMPILE_SECONDS).program()
+    return traced.compile(TIMEOUT_SECONDS).program()
 
 
 @dataclass(frozen=True)

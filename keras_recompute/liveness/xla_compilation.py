@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Callable, Sequence
 
 from ..keras_backend import JAX, TORCH, current_backend, require
-from .compiled_program import COMPILE_SECONDS, CompiledProgram, TracedFunction
+from .compiled_program import TIMEOUT_SECONDS, CompiledProgram, TracedFunction
 from .local_device import LOCAL, device_named
 from .program import Program
 
@@ -22,7 +22,7 @@ def profile(
     capacity_bytes: int | None = None,
     layers_of: Any = None,
     device: str | None = None,
-    timeout_seconds: float = COMPILE_SECONDS,
+    timeout_seconds: float = TIMEOUT_SECONDS,
     **kwargs: Any,
 ) -> Program:
     """Compile ``fn(*args, **kwargs)`` with XLA and return its memory record, without running it.
@@ -99,7 +99,7 @@ def compile_program(
     input_feed: Sequence[int | str] | None = None,
     layers_of: Any = None,
     device: str | None = None,
-    timeout_seconds: float = COMPILE_SECONDS,
+    timeout_seconds: float = TIMEOUT_SECONDS,
     **kwargs: Any,
 ) -> CompiledProgram:
     """Compile ``fn(*args, **kwargs)`` as ``profile`` does and return the serialized program.

@@ -30,8 +30,8 @@ def found_in_child(kind):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-# What one of eight devices has: of the batch, and of a kernel of (64, 64) numbers; and how many
-# activations it has gathered at the peak: of each layer the input and the gradient.
+# What one of eight devices has: of the batch, and of a kernel of (64, 64) numbers. At the peak of
+# model parallel training it has gathered two arrays: the input of a layer, and a gradient.
 @pytest.mark.parametrize(
     ("kind", "batches", "kernels", "gathered"),
     [("data", 8, 1, 0), ("model", 2, 4, 2)],

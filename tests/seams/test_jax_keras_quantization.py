@@ -8,8 +8,8 @@ pytest.importorskip("jax")
 if keras.config.backend() != "jax":
     pytest.skip("variables without values are JAX's", allow_module_level=True)
 
-from keras_recompute.seams.keras.quantization import quantize_without_values
-from keras_recompute.seams.keras.variables import has_value, without_values
+from keras_recompute.seams.keras.quantization import MODES_WITHOUT_VALUES, quantize_without_values
+from keras_recompute.seams.keras.variables import has_value, has_values, without_values
 
 pytestmark = pytest.mark.filterwarnings("ignore:Layer InputLayer does not have a `quantize`")
 
@@ -23,6 +23,11 @@ def quantized(mode):
         model = keras.Model(inputs := keras.Input((4,)), keras.layers.Dense(3)(inputs))
         model.quantize(mode)
     return model
+
+
+@pytest.mark.parametrize("mode", MODES_WITHOUT_VALUES)
+def test_a_quantized_model_has_no_values(mode):
+    assert not has_values(quantized(mode))
 
 
 def test_weights_have_the_type_and_no_value():
@@ -40,4 +45,4 @@ def test_a_model_with_values_keeps_them():
     model = keras.Model(inputs := keras.Input((4,)), keras.layers.Dense(3)(inputs))
     with quantize_without_values(refuse):
         model.quantize("int4")
-    assert has_value(model.layers[1].kernel)
+    assert has_values(model)

@@ -60,3 +60,8 @@ def _zeros_in_traces(variable: Any, refuse: Callable[[Any], None]) -> Callable[.
 def has_value(variable: Any) -> bool:
     """Return whether ``variable`` has a value."""
     return variable._value is not None
+
+
+def has_values(model: Any) -> bool:
+    """Return whether all variables of ``model`` have values."""
+    return all(map(has_value, model.variables))
