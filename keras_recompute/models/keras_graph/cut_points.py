@@ -8,7 +8,7 @@ shortcut as well.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .call_graph import Call, Key, ancestors
 
@@ -80,6 +80,46 @@ def single_cuts(calls: Sequence[Call]) -> list[int]:
         if needed == (1 << (n + 1)) - 1:
             found.append(n)
     return [*found, last]
+
+
+def checkpoint_places(calls: Sequence[Call]) -> list[int]:
+    """Return the ``single_cuts``, and those of long branches that others run in front of.
+
+    Of a model with two towers no call of the second has all calls of the first lead to it. There
+    the places are cuts of that tower alone, with the end of the first one kept as well
+    (``with_ends_of_branches``). Short branches, as in a block of an Inception, have none.
+    """
+    leading = ancestors(calls)
+    long = round(len(calls) ** 0.5)  # no section needs to be shorter
+    ended = 0  # calls of branches that have run to their end
+    places: list[int] = []
+    for n, needed in enumerate(leading):
+        earlier = (1 << n) - 1
+        if places and earlier & ~(needed | ended) and not needed >> places[-1] & 1:
+            joins = (m for m in range(n, len(calls)) if leading[m] >> places[-1] & 1)
+            if next(joins, len(calls)) - n > long:
+                ended = (2 << places[-1]) - 1
+        if not earlier & ~(needed | ended) or n == len(calls) - 1:
+            places.append(n)
+    return places
+
+
+def with_ends_of_branches(positions: Iterable[int], calls: Sequence[Call]) -> list[int]:
+    """Return ``positions``, and the ends of branches that run in front of them and lead to none.
+
+    Then all calls up to one of the positions are in a section that ends there or before.
+    """
+    leading = ancestors(calls)
+    ends: set[int] = set()
+    done = 0
+    for position in sorted(positions):
+        ends.add(position)
+        done |= leading[position]
+        while missing := ((1 << position) - 1) & ~done:
+            last = missing.bit_length() - 1
+            ends.add(last)
+            done |= leading[last]
+    return sorted(ends)
 
 
 def order_with_most_cuts(calls: Sequence[Call]) -> list[int]:

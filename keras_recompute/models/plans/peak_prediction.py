@@ -1,10 +1,10 @@
 """The predicted peak of a model as a chain of steps, and its cheapest sections within a budget.
 
 The layers of a model in running order are a chain of steps, cut wherever all earlier calls lead to
-one layer. Each step has the bytes that cross its border, the bytes that its backward pass needs and
-its cost, all measured by ``layer_cost``. A Model replays each section but the last once. So the
-best such sections within the budget are taken, exactly: ``planning.single_replay``. To replay
-steps more often would need less memory, but no Model does.
+one layer, or have run to the end of a branch. Each step has the bytes that cross its border, the
+bytes that its backward pass needs and its cost, all measured by ``layer_cost``. A Model replays
+each section but the last once. So the best such sections within the budget are taken, exactly:
+``planning.single_replay``. To replay steps more often would need less memory, but no Model does.
 
 A weight is updated as soon as its gradient is there (``engine.update_order``). So the gradients of
 one section are alive at a time, which counts against sections with many weights. Where updates need
@@ -31,7 +31,7 @@ from ...planning.single_replay import (
 )
 from ..execution.array_sizes import spec_bytes
 from ..keras_graph.call_graph import Call, Graph, Key
-from ..keras_graph.cut_points import single_cuts
+from ..keras_graph.cut_points import checkpoint_places
 from ..measures.backend_measures import PLAIN_UPDATES_WAIT, LayerProfiler
 from ..measures.cost_record import LayerCost, Sources
 
@@ -146,7 +146,7 @@ def predict(
     step that makes them has run backward. Of the last step they count as its activations. And so
     are the gradients of weights that several steps share, and of all if ``gradients_wait``.
     """
-    places = single_cuts(graph.calls)
+    places = checkpoint_places(graph.calls)
     profiler = LayerProfiler(specs, timed=timed)
     measured = list(map(profiler, graph.calls))
     values = _Values(graph, specs)

@@ -14,6 +14,7 @@ from ...sizes import format_bytes
 from ..classes.layer_remat import paths_of
 from ..classes.model import Model
 from ..keras_graph.call_graph import Graph
+from ..keras_graph.cut_points import with_ends_of_branches
 from ..measures.step_peak import StepPeaks
 from .checkpointed import checkpointed, with_checkpoints
 from .peak_prediction import Prediction, Sections
@@ -130,11 +131,11 @@ class Candidates:
     def with_checkpoints(self, sections: Sections) -> tuple[Model, MemoryPlan]:
         """Return the plan with a checkpoint in front of each section but the first."""
         prediction = self.prediction
-        positions, names = [], []
-        for first in sections[1:]:
-            position = prediction.places[first - 1]
-            positions.append(self.order[position])
-            names.append(self.graph.calls[position].operation.name)
+        calls = self.graph.calls
+        places = [prediction.places[first - 1] for first in sections[1:]]
+        ends = with_ends_of_branches(places, calls)
+        positions = [self.order[end] for end in ends]
+        names = [calls[end].operation.name for end in ends]
         plan = self._plan(
             checkpoints=tuple(names),
             peak_bytes=prediction.peak_bytes(sections),
