@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.seams.keras.training import (
+    JitChooser,
     build_for_fit,
     first_batch_of_fit,
     has_own_train_step,
@@ -118,3 +119,33 @@ def test_the_place_of_a_variable_in_an_optimizer():
             == optimizer_index(optimizer, variable.value)
             == place
         )
+
+
+class Chooser(JitChooser, keras.Model):
+    def chooses_jit(self, losses_and_metrics):
+        self.asked = keras.tree.flatten(losses_and_metrics)
+        return True
+
+
+def test_compile_asks_whether_to_take_jit_where_it_was_not_told():
+    x = keras.Input((2,))
+    model = Chooser(x, keras.layers.Dense(1)(x))
+    model.compile("sgd", "mse", metrics=["mae"], weighted_metrics=["mape"])
+    assert (model.jit_compile, model.asked) == (True, ["mse", "mae", "mape"])
+
+
+@pytest.mark.parametrize("options", [{"jit_compile": False}, {"run_eagerly": True}])
+def test_compile_asks_nothing_where_it_was_told(options):
+    x = keras.Input((2,))
+    model = Chooser(x, keras.layers.Dense(1)(x))
+    model.compile("sgd", "mse", **options)
+    assert not model.jit_compile
+    assert not hasattr(model, "asked")
+
+
+def test_a_model_that_keras_does_not_compile_takes_no_jit():
+    x = keras.Input((2,))
+    model = Chooser(x, keras.layers.Dense(1)(x))
+    model.layers[1].supports_jit = False
+    model.compile("sgd", "mse")
+    assert not model.jit_compile

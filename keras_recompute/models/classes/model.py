@@ -13,7 +13,9 @@ from ...keras_backend import require
 from ...layers.recomputation_checkpoint import obey_checkpoints
 from ...seams.keras.call_context import current_training, pass_training
 from ...seams.keras.graph import CloneObserver, GraphRunner, call_nodes, functional_like_constructor
+from ...seams.keras.training import JitChooser
 from ...user_code import warn_user
+from ..execution.jit_choice import takes_jit
 from ..execution.section_runner import SectionRunner
 from ..keras_graph.call_graph import Call, as_noted, checkpoints_in
 from .checkpoint_placement import (
@@ -34,7 +36,7 @@ _SAVED = ("recomputation_levels", "scan_layers", "is_open", "checkpoints")
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class Model(CloneObserver, GraphRunner, SectionRunner, keras.Model):
+class Model(CloneObserver, GraphRunner, JitChooser, SectionRunner, keras.Model):
     """A functional ``keras.Model`` whose training pass keeps only its checkpoints.
 
     ``Model(inputs, outputs)`` takes what ``keras.Model`` takes, and the values of its properties
@@ -231,6 +233,10 @@ class Model(CloneObserver, GraphRunner, SectionRunner, keras.Model):
                 stacklevel=4,
             )
         return plan
+
+    def chooses_jit(self, losses_and_metrics: Any) -> bool:
+        """Whether ``compile`` without ``jit_compile`` takes jit where Keras does not."""
+        return takes_jit(self, losses_and_metrics)
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None, **kwargs: Any) -> Any:
         """Run the model as Keras does, by sections where a gradient may be asked."""

@@ -43,6 +43,43 @@ def first_batch_of_fit(
     return ()
 
 
+class JitChooser:
+    """Mixin before a model's class: ``compile`` without ``jit_compile`` asks ``chooses_jit``."""
+
+    _jit_compile: bool | None
+
+    def chooses_jit(self, losses_and_metrics: Any) -> bool:
+        """Return True for jit where Keras would not take it, but can.
+
+        ``losses_and_metrics`` is a nest of those that ``compile`` was given.
+        """
+        raise NotImplementedError
+
+    @property
+    def jit_compile(self) -> bool:
+        """Whether the model is compiled with jit: Keras's own choice before ``compile``."""
+        # Keras reads it where ``compile`` sets it, which is to ask nothing.
+        if self._jit_compile is None:
+            self._jit_compile = super()._resolve_auto_jit_compile()  # type: ignore[misc]
+        return bool(self._jit_compile)
+
+    @jit_compile.setter
+    def jit_compile(self, value: bool) -> None:
+        super(JitChooser, type(self)).jit_compile.fset(self, value)  # type: ignore[misc]
+
+    def _resolve_auto_jit_compile(self) -> bool:
+        from keras.src.trainers.trainer import model_supports_jit
+
+        if super()._resolve_auto_jit_compile():  # type: ignore[misc]
+            return True
+        metrics: Any = self._compile_metrics  # type: ignore[attr-defined]
+        given = [
+            getattr(self, "loss", None),
+            metrics and [metrics._user_metrics, metrics._user_weighted_metrics],
+        ]
+        return model_supports_jit(self) and self.chooses_jit(given)
+
+
 def has_own_train_step(model: Any) -> bool:
     """Whether the class of ``model`` defines ``train_step``, this package's classes left out."""
     for cls in type(model).__mro__:

@@ -1,0 +1,133 @@
+"""What ``jit_compile="auto"`` stands for: jit where that is known to be faster on a CPU.
+
+On CPUs alone Keras trains without jit on TensorFlow. Steps with attention or with this library's
+recurrent layers take 1.1 to 2.9 times as long so, and more memory; those of convolutions and of
+Keras's recurrent layers less time (benchmarks/notes/machines.md). Only networks are chosen that
+compute the same both ways: XLA lacks operations that a layer of one's own may have, and an
+``Embedding`` refuses a number beyond its table without jit alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from ...keras_backend import TENSORFLOW, current_backend
+from ...layers.attention import MultiHeadAttention
+from ...layers.recomputation_checkpoint import RecomputationCheckpoint
+from ...layers.recurrent import GRU, LSTM
+from ...layers.time_slice import TimeSlice
+from ...seams.keras.graph import Functional
+from ...seams.keras.layers import layers_in
+from ...seams.keras.training import has_own_train_step
+
+_OURS = (LSTM, GRU, MultiHeadAttention)
+# Classes of ``keras.layers``.
+_FASTER = ("MultiHeadAttention", "GroupQueryAttention")
+# Those that take about as long with jit, parts of faster layers among them.
+_AS_FAST = (
+    *("InputLayer", "Identity", "Dense", "EinsumDense", "TimeDistributed", "Bidirectional"),
+    *("LSTMCell", "GRUCell", "LayerNormalization", "RMSNormalization", "Normalization"),
+    *("Dropout", "SpatialDropout1D", "GaussianDropout", "GaussianNoise", "Rescaling"),
+    *("Activation", "ReLU", "LeakyReLU", "ELU", "Softmax"),
+    *("Add", "Subtract", "Multiply", "Average", "Concatenate"),
+    *("Reshape", "Flatten", "Permute", "RepeatVector"),
+    *("GlobalAveragePooling1D", "GlobalMaxPooling1D"),
+)
+# Classes of the operations that ``+``, ``[...]`` and ``keras.ops`` put into a functional model.
+_OPERATIONS = (
+    *("Add", "Subtract", "Multiply", "TrueDivide", "Negative", "Matmul"),
+    *("GetItem", "Reshape", "Transpose", "Concatenate", "Mean", "Sum"),
+)
+_log = logging.getLogger("keras_recompute")
+
+
+def takes_jit(model: keras.Model, losses_and_metrics: Any) -> bool:
+    """Whether ``model`` is to be compiled with jit where ``compile`` was given no choice.
+
+    Losses and metrics are a nest of what ``compile`` was given; those that are not Keras's might
+    not compile. The first time that jit is chosen it is logged, as a warning of
+    ``keras_recompute``.
+    """
+    is_chosen = _are_of_keras(losses_and_metrics) and _is_faster_with_jit(model)
+    if is_chosen:
+        _say_once()
+    return is_chosen
+
+
+def _is_faster_with_jit(model: keras.Model) -> bool:
+    """Whether training steps of ``model`` are known to be faster with jit.
+
+    That is on TensorFlow with CPUs alone, of networks of certain layers, where the shapes of the
+    inputs are known, but for the batch: jit compiles anew for each length.
+    """
+    if current_backend() != TENSORFLOW or has_own_train_step(model) or _is_elsewhere(model):
+        return False
+    layers = layers_in(model)
+    models = [each for each in layers if isinstance(each, keras.Model)]
+    parts = [each for each in layers if not isinstance(each, keras.Model)]
+    return (
+        any(_is_faster(layer) for layer in parts)
+        and all(_is_faster(layer) or _is_as_fast(layer) for layer in parts)
+        and all(map(_is_plain_graph, models))
+        and all(None not in tensor.shape[1:] for tensor in model.inputs)
+    )
+
+
+def _is_faster(layer: keras.Layer) -> bool:
+    return type(layer) in _OURS or _is_named(layer, _FASTER)
+
+
+def _is_as_fast(layer: keras.Layer) -> bool:
+    is_ours = type(layer) in (RecomputationCheckpoint, TimeSlice)
+    return is_ours or _is_named(layer, _AS_FAST) or _cuts_patches(layer)
+
+
+def _cuts_patches(layer: keras.Layer) -> bool:
+    """Whether ``layer`` is a convolution that is one product with pieces of its input."""
+    return _is_named(layer, ("Conv1D", "Conv2D")) and layer.kernel_size == layer.strides
+
+
+def _is_named(layer: keras.Layer, names: Sequence[str]) -> bool:
+    """Whether the class of ``layer`` is one of Keras's ``names``, none derived from it."""
+    return any(type(layer) is getattr(keras.layers, name) for name in names)
+
+
+def _is_elsewhere(model: keras.Model) -> bool:
+    """Whether ``model`` trains on several replicas, or where there are other devices than CPUs."""
+    import tensorflow as tf
+
+    from ...seams.keras.replicated_steps import strategy_of
+
+    devices = tf.config.list_physical_devices()
+    return strategy_of(model) is not None or any(each.device_type != "CPU" for each in devices)
+
+
+def _is_plain_graph(model: keras.Model) -> bool:
+    """Whether ``model`` consists of its layers, and of operations that are as fast with jit."""
+    if isinstance(model, keras.Sequential):
+        return True
+    if not isinstance(model, Functional):
+        return False
+    operations = [each for each in model.operations if not isinstance(each, keras.Layer)]
+    return all(type(each).__name__ in _OPERATIONS for each in operations)
+
+
+def _are_of_keras(nest: Any) -> bool:
+    """Whether losses and metrics are Keras's, by name or by class."""
+    return all(
+        leaf is None or isinstance(leaf, str) or leaf.__module__.startswith("keras.")
+        for leaf in keras.tree.flatten(nest)
+    )
+
+
+@functools.cache
+def _say_once() -> None:
+    _log.warning(
+        "Models with attention, or with recurrent layers of keras_recompute, train with jit here: "
+        "that is faster on a CPU. compile(..., jit_compile=False) trains without."
+    )
