@@ -22,10 +22,12 @@ from zoo_steps import PLANNED, Batch, batch_of, half_plan, place, tried
 
 import keras_recompute as kr
 from keras_recompute.liveness import profile
+from keras_recompute.liveness.device_compilers.limits import CompileLimits, compile_limits
 from keras_recompute.liveness.jax_training_step import training_step, variables_trained
 
 UPDATES = 3
 CPU = "cpu"
+SECONDS = 3600  # of one compilation for a device
 TIMES = 16  # the batch of devices over that of the CPU
 
 
@@ -70,7 +72,8 @@ def figures(model: keras.Model, batch: Batch, large: Batch, devices: list[str]) 
 
 def temporary_bytes(model: keras.Model, batch: Batch, device: str) -> int:
     """Return the temporaries of the step on a device, by its compiler."""
-    record = profile(compiled(model), *batch, device=device)
+    with compile_limits(CompileLimits(SECONDS, None)):
+        record = profile(compiled(model), *batch, device=device)
     return record.compiler_totals["stated_temp_bytes"]
 
 
