@@ -1,10 +1,10 @@
-"""What ``jit_compile="auto"`` stands for: jit where that is known to be faster on a CPU.
+"""The default of ``jit_compile``: jit on a CPU for models that are known to be faster with it.
 
 On CPUs alone Keras trains without jit on TensorFlow. Steps with attention or with this library's
-recurrent layers take 1.1 to 2.9 times as long so, and more memory; those of convolutions and of
-Keras's recurrent layers less time (benchmarks/notes/machines.md). Only networks are chosen that
-compute the same both ways: XLA lacks operations that a layer of one's own may have, and an
-``Embedding`` refuses a number beyond its table without jit alone.
+recurrent layers take 1.1 to 2.9 times as long so, and more memory. Convolutions and Keras's
+recurrent layers are faster so (benchmarks/notes/machines.md). Only models are chosen that compute
+the same both ways. XLA may lack an operation of a custom layer. An ``Embedding`` raises an error
+for a number beyond its table, and under XLA returns another row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ...seams.keras.training import has_own_train_step
 _OURS = (LSTM, GRU, MultiHeadAttention)
 # Classes of ``keras.layers``.
 _FASTER = ("MultiHeadAttention", "GroupQueryAttention")
-# Those that take about as long with jit, parts of faster layers among them.
+# Layers as fast with jit as without, and parts of the faster ones.
 _AS_FAST = (
     *("InputLayer", "Identity", "Dense", "EinsumDense", "TimeDistributed", "Bidirectional"),
     *("LSTMCell", "GRUCell", "LayerNormalization", "RMSNormalization", "Normalization"),
@@ -49,9 +49,8 @@ _log = logging.getLogger("keras_recompute")
 def takes_jit(model: keras.Model, losses_and_metrics: Any) -> bool:
     """Whether ``model`` is to be compiled with jit where ``compile`` was given no choice.
 
-    Losses and metrics are a nest of what ``compile`` was given; those that are not Keras's might
-    not compile. The first time that jit is chosen it is logged, as a warning of
-    ``keras_recompute``.
+    ``losses_and_metrics`` is a nest of what ``compile`` was given. Custom ones might not compile.
+    The first time that jit is chosen it is logged, as a warning of ``keras_recompute``.
     """
     is_chosen = _are_of_keras(losses_and_metrics) and _is_faster_with_jit(model)
     if is_chosen:
@@ -63,28 +62,25 @@ def _is_faster_with_jit(model: keras.Model) -> bool:
     """Whether training steps of ``model`` are known to be faster with jit.
 
     That is on TensorFlow with CPUs alone, of networks of certain layers, where the shapes of the
-    inputs are known, but for the batch: jit compiles anew for each length.
+    inputs are known, but for the batch, since jit compiles once for each length.
     """
     if current_backend() != TENSORFLOW or has_own_train_step(model) or _is_elsewhere(model):
         return False
     layers = layers_in(model)
-    models = [each for each in layers if isinstance(each, keras.Model)]
-    parts = [each for each in layers if not isinstance(each, keras.Model)]
-    return (
-        any(_is_faster(layer) for layer in parts)
-        and all(_is_faster(layer) or _is_as_fast(layer) for layer in parts)
-        and all(map(_is_plain_graph, models))
-        and all(None not in tensor.shape[1:] for tensor in model.inputs)
-    )
+    if not any(map(_is_faster, layers)) or not all(map(_is_no_slower, layers)):
+        return False
+    return all(None not in tensor.shape[1:] for tensor in model.inputs)
 
 
 def _is_faster(layer: keras.Layer) -> bool:
     return type(layer) in _OURS or _is_named(layer, _FASTER)
 
 
-def _is_as_fast(layer: keras.Layer) -> bool:
+def _is_no_slower(layer: keras.Layer) -> bool:
+    if isinstance(layer, keras.Model):
+        return _is_plain_graph(layer)
     is_ours = type(layer) in (RecomputationCheckpoint, TimeSlice)
-    return is_ours or _is_named(layer, _AS_FAST) or _cuts_patches(layer)
+    return is_ours or _is_faster(layer) or _is_named(layer, _AS_FAST) or _cuts_patches(layer)
 
 
 def _cuts_patches(layer: keras.Layer) -> bool:

@@ -83,11 +83,11 @@ def single_cuts(calls: Sequence[Call]) -> list[int]:
 
 
 def checkpoint_places(calls: Sequence[Call]) -> list[int]:
-    """Return the ``single_cuts``, and those of long branches that others run in front of.
+    """Return the ``single_cuts`` of ``calls``, and of each long branch behind another one.
 
-    Of a model with two towers no call of the second has all calls of the first lead to it. There
-    the places are cuts of that tower alone, with the end of the first one kept as well
-    (``with_ends_of_branches``). Short branches, as in a block of an Inception, have none.
+    In a model with two towers no call of the first leads to one of the second. So the places in
+    the second are the cuts of that tower alone, and a checkpoint there keeps the end of the first
+    one too (``with_ends_of_branches``). Short branches, as in a block of an Inception, have none.
     """
     leading = ancestors(calls)
     long = round(len(calls) ** 0.5)  # no section needs to be shorter

@@ -51,7 +51,7 @@ class JitChooser:
     def chooses_jit(self, losses_and_metrics: Any) -> bool:
         """Return True for jit where Keras would not take it, but can.
 
-        ``losses_and_metrics`` is a nest of those that ``compile`` was given.
+        ``losses_and_metrics`` is a nest of what ``compile`` was given.
         """
         raise NotImplementedError
 
