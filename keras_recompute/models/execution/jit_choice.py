@@ -3,8 +3,8 @@
 On CPUs alone Keras trains without jit on TensorFlow. Steps with attention or with this library's
 recurrent layers take 1.1 to 2.9 times as long so, and more memory. Convolutions and Keras's
 recurrent layers are faster so (benchmarks/notes/machines.md). Only models are chosen that compute
-the same both ways. XLA may lack an operation of a custom layer. An ``Embedding`` raises an error
-for a number beyond its table, and under XLA returns another row.
+the same both ways. XLA may lack an operation of a custom layer or function. An ``Embedding``
+raises an error for a number beyond its table, and under XLA returns another row.
 """
 
 from __future__ import annotations
@@ -79,6 +79,8 @@ def _is_faster(layer: keras.Layer) -> bool:
 def _is_no_slower(layer: keras.Layer) -> bool:
     if isinstance(layer, keras.Model):
         return _is_plain_graph(layer)
+    if not _are_of_keras(getattr(layer, "activation", None)):
+        return False
     is_ours = type(layer) in (RecomputationCheckpoint, TimeSlice)
     return is_ours or _is_faster(layer) or _is_named(layer, _AS_FAST) or _cuts_patches(layer)
 
@@ -114,7 +116,7 @@ def _is_plain_graph(model: keras.Model) -> bool:
 
 
 def _are_of_keras(nest: Any) -> bool:
-    """Whether losses and metrics are Keras's, by name or by class."""
+    """Whether functions, losses and metrics are Keras's, by name, module or class."""
     return all(
         leaf is None or isinstance(leaf, str) or leaf.__module__.startswith("keras.")
         for leaf in keras.tree.flatten(nest)

@@ -34,6 +34,10 @@ def own_loss(y_true, y_pred):
     return keras.ops.mean(keras.ops.square(y_true - y_pred), axis=-1)
 
 
+def own_activation(x):
+    return keras.ops.tanh(x)
+
+
 def attention(x):
     return K.MultiHeadAttention(2, 2)(x, x)
 
@@ -61,6 +65,7 @@ OTHERS = {
     "convolution with a stride": lambda x: lstm(K.Conv1D(SIZE, 3, strides=2)(x)),
     "own layer": lambda x: OwnLayer()(lstm(x)),
     "layer of a derived class": lambda x: OwnDense(SIZE)(lstm(x)),
+    "own activation": lambda x: K.Dense(SIZE, own_activation)(lstm(x)),
     "lambda": lambda x: K.Lambda(lambda y: y + 1.0)(lstm(x)),
     "operation": lambda x: lstm(keras.ops.take(x, [0, 2, 1, 4, 3, 5], axis=1)),
     "nested convolution": lambda x: keras.Sequential(
