@@ -1,10 +1,12 @@
 """The default of ``jit_compile``: jit on a CPU for models that are known to be faster with it.
 
-On CPUs alone Keras trains without jit on TensorFlow. Steps with attention or with this library's
-recurrent layers take 1.1 to 2.9 times as long so, and more memory. Convolutions and Keras's
-recurrent layers are faster so (benchmarks/notes/machines.md). Only models are chosen that compute
-the same both ways. XLA may lack an operation of a custom layer or function. An ``Embedding``
-raises an error for a number beyond its table, and under XLA returns another row.
+On TensorFlow Keras trains without jit where there are CPUs alone. Without jit, steps with attention
+or with this library's recurrent layers take 1.1 to 2.9 times as long, and more memory. Convolutions
+and Keras's recurrent layers are faster without it (benchmarks/notes/machines.md).
+
+Only models are chosen that compute the same both ways. XLA may lack an operation of a custom layer
+or function. An ``Embedding`` raises an error for a number beyond its table, and under XLA returns
+another row.
 """
 
 from __future__ import annotations
@@ -61,8 +63,8 @@ def takes_jit(model: keras.Model, losses_and_metrics: Any) -> bool:
 def _is_faster_with_jit(model: keras.Model) -> bool:
     """Whether training steps of ``model`` are known to be faster with jit.
 
-    That is on TensorFlow with CPUs alone, of networks of certain layers, where the shapes of the
-    inputs are known, but for the batch, since jit compiles once for each length.
+    They are on TensorFlow, with CPUs alone, for models of certain layers. All sizes of the inputs
+    but the batch must be known, since jit compiles once for each length.
     """
     if current_backend() != TENSORFLOW or has_own_train_step(model) or _is_elsewhere(model):
         return False

@@ -105,9 +105,9 @@ def checkpoint_places(calls: Sequence[Call]) -> list[int]:
 
 
 def with_ends_of_branches(positions: Iterable[int], calls: Sequence[Call]) -> list[int]:
-    """Return ``positions``, and the ends of branches that run in front of them and lead to none.
+    """Return ``positions``, and the ends of branches that run before one and do not lead to it.
 
-    Then all calls up to one of the positions are in a section that ends there or before.
+    So every call before a position is in a section that ends there or earlier.
     """
     leading = ancestors(calls)
     ends: set[int] = set()

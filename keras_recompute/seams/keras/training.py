@@ -58,7 +58,7 @@ class JitChooser:
     @property
     def jit_compile(self) -> bool:
         """Whether the model is compiled with jit: Keras's own choice before ``compile``."""
-        # Keras reads it where ``compile`` sets it, which is to ask nothing.
+        # Keras reads the old value where ``compile`` sets a new one. That must not ask.
         if self._jit_compile is None:
             self._jit_compile = super()._resolve_auto_jit_compile()  # type: ignore[misc]
         return bool(self._jit_compile)

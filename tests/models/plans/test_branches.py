@@ -46,7 +46,7 @@ def test_every_tower_has_places_for_checkpoints(count):
     calls = calls_in_order(towers(count))
     in_a_tower = 3 * BLOCKS + 1
     assert len(calls) == count * in_a_tower + 2
-    # All calls of the first tower, the join and the head; and every call with all towers cut.
+    # Single cuts are the calls of the first tower, the join and the head; every call is a place.
     assert len(single_cuts(calls)) == in_a_tower + 2
     assert checkpoint_places(calls) == list(range(len(calls)))
 
