@@ -13,6 +13,7 @@ from keras_recompute.seams.tensorflow.functions import (
     make_function,
     register_by_name,
     registered_definition,
+    without_order_of_effects,
 )
 
 NAME = "made_of_a_definition"
@@ -234,3 +235,25 @@ def test_a_graph_that_is_no_functions_keeps_its_copies():
         register_by_name(graph)
         tf.function(tf.sin, autograph=False)(tf.zeros([]))
     assert copies_in(graph) == 1
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_branch_is_written_with_or_without_order(ordered):
+    graphs = []
+
+    def branch():
+        graphs.append(tf.compat.v1.get_default_graph())
+        tf.print("one")
+        tf.print("two")
+        return tf.constant(1.0)
+
+    @tf.function(autograph=False)
+    def function(x):
+        if ordered:
+            return tf.cond(x > 0.0, branch, lambda: x)
+        with without_order_of_effects():
+            return tf.cond(x > 0.0, branch, lambda: x)
+
+    function.get_concrete_function(tf.TensorSpec([]))
+    _, second = [op for op in graphs[0].get_operations() if op.type == "PrintV2"]
+    assert len(second.control_inputs) == ordered

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.seams.tensorflow.gradients import (
+    constant_inputs,
     gradient_is_registered,
     has_gradient,
     has_tangents,
@@ -108,3 +109,16 @@ def test_an_operation_is_given_another_gradient_and_its_own_again():
     unregister_gradient(name)
     with pytest.raises(LookupError):
         registered_gradient(name)
+
+
+def test_gradient_functions_leave_constant_inputs_out():
+    with tf.Graph().as_default():
+        x, y = tf.ones((2, 3)), tf.ones((2, 1))
+        z = x * y
+        with constant_inputs({z.op: [1]}):
+            without, left_out = tf.gradients(z, [x, y])
+        of_x, of_y = tf.gradients(z, [x, y])
+        with tf.compat.v1.Session() as session:
+            assert (session.run(without) == session.run(of_x)).all()
+            assert session.run(of_y).tolist() == [[3.0], [3.0]]
+    assert left_out is None

@@ -7,15 +7,24 @@ step would keep. The next step decides which of them it keeps.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 
 from ...graph_traversal import reachable
+from ...seams.tensorflow.gradients import constant_inputs
 from ...user_code import warn_user
-from ..graph.dataflow import is_differentiable, makers, numbers_present, present, producers
+from ..graph.dataflow import (
+    consumers,
+    is_differentiable,
+    makers,
+    numbers_present,
+    present,
+    producers,
+)
+from ..graph.op_sets import LOOPS
 from ..graph.sparse_gradients import (
     Gradient,
     dense_behind_branches,
@@ -155,12 +164,13 @@ def _differentiate(
 ) -> tuple[list[Any], dict[int, str]]:
     """Return the gradient of every differentiable port, and why some ports have none."""
     forward = trace.graph.get_operations()
+    constant = _constant_inputs(forward, trace.differentiable)
     blocking: list[tf.Operation] = []
     no_gradient_reasons: dict[int, str] = {}
     for attempt in range(3):
         stops = [t for op in blocking for t in op.outputs]
         try:
-            with dense_behind_branches(forward) as made_dense:
+            with constant_inputs(constant), dense_behind_branches(forward) as made_dense:
                 found = tf.gradients(
                     outputs,
                     list(trace.differentiable),
@@ -182,6 +192,23 @@ def _differentiate(
     for port in no_gradient_reasons:
         found[port] = None
     return found, no_gradient_reasons
+
+
+def _constant_inputs(
+    forward: Iterable[tf.Operation], differentiable: Iterable[tf.Tensor]
+) -> dict[tf.Operation, list[int]]:
+    """Return of operations that depend on ``differentiable`` the inputs that do not, by number.
+
+    Not of loops: an input that is constant, an empty list, may come back as a list of values whose
+    gradient a second derivative needs.
+    """
+    depending = reachable(makers(differentiable), consumers)
+    constant = {}
+    for operation in forward:
+        if operation in depending and operation.type not in LOOPS:
+            numbers = enumerate(makers(operation.inputs))
+            constant[operation] = [number for number, maker in numbers if maker not in depending]
+    return constant
 
 
 def _warn_of_dense_gradients(

@@ -9,6 +9,7 @@ behind a custom gradient of its own.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from dataclasses import replace
 import tensorflow as tf
 
 from ...op_names import backward_scope, forward_scope
+from ...seams.tensorflow.functions import without_order_of_effects
 from ...seams.tensorflow.gradients import is_recorded
 from ..capture.custom_vjp import Gradients, custom_vjp
 from ..capture.missing_gradients import raising_gradient, with_zero_gradients
@@ -234,7 +236,10 @@ def _write_backward(
     like = _like_gradients(part, values, rows)
     after = [*(begun or incoming), *update_tokens()]
     if part.cheap is None:
-        return fenced(write_in_scope, inputs, after=after, like=like, target=target)
+        # TensorFlow looks at every operation of a branch for effects to keep in order.
+        ordered = part.backward_has_effects()
+        with contextlib.nullcontext() if ordered else without_order_of_effects():
+            return fenced(write_in_scope, inputs, after=after, like=like, target=target)
     # What is in place of the branch belongs to the section too.
     with tf.name_scope(backward_scope(name)):
         cheap = replace(part.cheap, is_updated=updates_follow())

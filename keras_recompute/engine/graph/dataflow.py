@@ -86,6 +86,11 @@ def producers(operation: tf.Operation) -> list[tf.Operation]:
     return makers(operation.inputs)
 
 
+def consumers(operation: tf.Operation) -> list[tf.Operation]:
+    """Return the operations that read what ``operation`` makes."""
+    return [reader for tensor in operation.outputs for reader in tensor.consumers()]
+
+
 def resource_inputs(operation: tf.Operation) -> list[int]:
     """Return the numbers of the inputs of ``operation`` that are handles."""
     return [number for number, t in enumerate(operation.inputs) if t.dtype == tf.resource]

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import tensorflow as tf
 
 from ...backends import GPU, TPU, backend_now
-from ...graph_traversal import reachable
+from ...graph_traversal import reachable, topological_order
 from ...seams.tensorflow.operations import redirect_readers
 from ...seams.tensorflow.vectorized_map import is_in_vectorized_body
 from ...seams.tensorflow.xla import xla_optimization_barrier
-from .dataflow import operations_before, pick, present, put
+from .dataflow import makers, operations_before, pick, present, put
 from .graph_constants import constant, memoized_op
 from .graph_state import graph_state
 from .op_sets import HANDS_ON
@@ -124,17 +124,36 @@ def write_with_late_copies(
     made = iter(opaque_copies(early, after))
     copies = [next(made) if n is None else tf.identity(v) for v, n in zip(values, awaited)]
     results = write(copies)
+    waited_for = {n: results[number] for n, number in enumerate(awaited) if number is not None}
+    numbers = {copies[n].op: n for n in waited_for}
+    read = _copies_read(numbers, makers(waited_for.values()), older)
+    tied: dict[int, Set[int]] = {}
+    for n, result in waited_for.items():
+        # In a higher derivative the gradient may depend on the copy by way of another pass.
+        is_cyclic = n in reachable(read[result.op], lambda other: tied.get(other, ()))
+        if not is_cyclic:
+            tied[n] = read[result.op]
+        (late,) = opaque_copies([values[n]], after=after if is_cyclic else [result])
+        redirect_readers(late, instead_of=copies[n], readers=copies[n].consumers())
+    return results
+
+
+def _copies_read(
+    numbers: Mapping[tf.Operation, int], ends: Iterable[tf.Operation], older: Set[tf.Operation]
+) -> dict[tf.Operation, frozenset[int]]:
+    """Return the ``numbers`` of the copies that each operation up to ``ends`` depends on.
+
+    What is ``older`` depends on none.
+    """
 
     def newer_before(operation: tf.Operation) -> list[tf.Operation]:
         return list(itertools.filterfalse(older.__contains__, operations_before(operation)))
 
-    for value, number, copy in zip(values, awaited, copies):
-        if number is not None:
-            # In a higher derivative the gradient may depend on the copy by way of another pass.
-            is_cyclic = copy.op in reachable([results[number].op], newer_before)
-            (late,) = opaque_copies([value], after=after if is_cyclic else [results[number]])
-            redirect_readers(late, instead_of=copy, readers=copy.consumers())
-    return results
+    read: dict[tf.Operation, frozenset[int]] = {}
+    for operation in topological_order(ends, newer_before):
+        own = [numbers[operation]] if operation in numbers else []
+        read[operation] = frozenset(own).union(*map(read.__getitem__, newer_before(operation)))
+    return read
 
 
 def opaque_negative_zero(is_never: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -143,7 +162,12 @@ def opaque_negative_zero(is_never: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     So XLA cannot fold ``x + -0.0`` into ``x``. A selection for each element instead would take
     XLA:CPU longer to compile: LLVM writes such loops twice, once for each choice.
     """
-    return tf.where(is_never, tf.ones((), dtype), -tf.zeros((), dtype))
+    return tf.where(is_never, memoized_op(tf.ones, (), dtype), memoized_op(_negative_zero, dtype))
+
+
+def _negative_zero(dtype: tf.DType) -> tf.Tensor:
+    # Not by `constant`: as a key -0.0 equals 0.0.
+    return tf.constant(-0.0, dtype)
 
 
 def pass_barrier(tensors: Tensors, after: Tensors) -> tuple[list[tf.Tensor], list[tf.Tensor]]:

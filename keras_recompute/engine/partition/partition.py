@@ -141,6 +141,10 @@ class Partition:
             read.update(tensor_refs(program.outputs))
         return read
 
+    def backward_has_effects(self) -> bool:
+        """Whether the backward program does more than compute, as where a gradient prints."""
+        return not all(map(self.joint.trace.purity.is_pure, self.backward.operations))
+
     @property
     def replayed(self) -> tuple[tf.Operation, ...]:
         """The forward operations that the backward program repeats."""

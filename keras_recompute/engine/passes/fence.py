@@ -118,7 +118,7 @@ def _made_by_no_kernel(like: Like, target: Target) -> tf.Tensor:
     """
     if not isinstance(like, tf.Tensor):
         return like()
-    return zeros_like(like, target) if backend_now() == TPU else tf.identity(like)
+    return zeros_like(like, target) if backend_now() == TPU else like
 
 
 def fence_with_barrier(

@@ -39,6 +39,21 @@ def add_function(graph: Any, function: Any) -> None:
     graph._add_function_recursive(function)
 
 
+@contextlib.contextmanager
+def without_order_of_effects() -> Iterator[None]:
+    """Return a context in which loops and branches are written without control dependencies.
+
+    For bodies without effects.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    adds = graph._add_control_dependencies
+    graph._add_control_dependencies = False
+    try:
+        yield
+    finally:
+        graph._add_control_dependencies = adds
+
+
 def register_by_name(graph: Any) -> None:
     """Make a function's graph keep callees by name, without copying them into every outer graph."""
     # At run time callees are found in the process. Copies are made when a GraphDef is asked for.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -72,6 +73,22 @@ def set_gradient(operation: tf.Operation, name: str | None) -> None:
         operation._clear_attr(GRADIENT)
     else:
         operation._set_attr(GRADIENT, tf.compat.v1.AttrValue(s=name.encode()))
+
+
+@contextlib.contextmanager
+def constant_inputs(numbers: Mapping[tf.Operation, Sequence[int]]) -> Iterator[None]:
+    """Return a context in which gradient functions leave out inputs that are constant.
+
+    ``numbers`` has the numbers of these inputs for each operation. Under a tape gradient functions
+    know them; under ``tf.gradients`` they do not.
+    """
+    for operation, of_inputs in numbers.items():
+        operation.skip_input_indices = tuple(of_inputs)
+    try:
+        yield
+    finally:
+        for operation in numbers:
+            del operation.skip_input_indices
 
 
 def unregister_gradient(name: str) -> None:
