@@ -34,6 +34,7 @@ from ..graph.sparse_gradients import (
     sparse_or_dense,
     values_of,
 )
+from .gradient_effects import effects_among, with_handles_of_gradients
 from .missing_gradients import operations_without_gradient, upstream_ports
 from .original_control_flow import snapshot_control_flow
 from .trace import Trace
@@ -48,7 +49,8 @@ class JointGraph:
     is, or None where no output depends on it. ``backward`` are the operations that differentiation
     added; all others are forward. ``no_gradient_reasons`` has the ports that feed an operation
     without a gradient, with the reason (see ``missing_gradients``). ``gradient_unused`` are the
-    ports whose gradient nothing may wait for.
+    ports whose gradient nothing may wait for. ``effects`` are the ``backward`` operations that do
+    more than compute, in order.
     """
 
     trace: Trace
@@ -57,6 +59,7 @@ class JointGraph:
     backward: frozenset[tf.Operation]
     no_gradient_reasons: Mapping[int, str]
     gradient_unused: frozenset[int] = frozenset()
+    effects: tuple[tf.Operation, ...] = ()
 
     @property
     def produced(self) -> tuple[int, ...]:
@@ -82,6 +85,12 @@ class JointGraph:
         """Return those of ``output_gradients``, one per output, that ``incoming`` stand for."""
         pairs = zip(output_gradients, self.output_gradients)
         return [gradient for gradient, placeholder in pairs if placeholder is not None]
+
+    @property
+    def ends(self) -> tuple[tf.Tensor, ...]:
+        """All tensors for which the backward pass runs: the gradients, and what effects read."""
+        read_by_effects = itertools.chain(*(operation.inputs for operation in self.effects))
+        return (*self.gradient_tensors, *self.rows.values(), *read_by_effects)
 
     @property
     def rows(self) -> dict[int, tf.Tensor]:
@@ -139,8 +148,10 @@ def join(trace: Trace, *, gradient_unused: Collection[int] = ()) -> JointGraph:
                     wanted.append(values_of(gradient))
             order(_added(graph, forward), incoming, wanted, trace.target)
     added = _added(graph, forward)
+    trace = with_handles_of_gradients(trace, added)
+    effects = effects_among(added, trace)
     unused = frozenset(gradient_unused)
-    return JointGraph(trace, output_gradients, gradients, added, reasons, unused)
+    return JointGraph(trace, output_gradients, gradients, added, reasons, unused, effects)
 
 
 def without_gradients(trace: Trace) -> JointGraph:

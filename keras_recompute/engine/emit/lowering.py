@@ -237,8 +237,8 @@ def _write_backward(
     after = [*(begun or incoming), *update_tokens()]
     if part.cheap is None:
         # TensorFlow looks at every operation of a branch for effects to keep in order.
-        ordered = part.backward_has_effects()
-        with contextlib.nullcontext() if ordered else without_order_of_effects():
+        has_effects = bool(part.joint.effects)
+        with contextlib.nullcontext() if has_effects else without_order_of_effects():
             return fenced(write_in_scope, inputs, after=after, like=like, target=target)
     # What is in place of the branch belongs to the section too.
     with tf.name_scope(backward_scope(name)):

@@ -141,10 +141,6 @@ class Partition:
             read.update(tensor_refs(program.outputs))
         return read
 
-    def backward_has_effects(self) -> bool:
-        """Whether the backward program does more than compute, as where a gradient prints."""
-        return not all(map(self.joint.trace.purity.is_pure, self.backward.operations))
-
     @property
     def replayed(self) -> tuple[tf.Operation, ...]:
         """The forward operations that the backward program repeats."""
@@ -183,14 +179,16 @@ def partition(
         # Without the rows of sparse gradients, which are no cost to weigh.
         needed = residuals(joint, gradients, available)
         policy = trace.target.first("policy", needed, available) or save_everything
-    needed_for = [*gradients, *rows]
-    decided, replays = saved_values(joint, policy, needed_for, available, replays_all=replays_all)
+    decided, replays = saved_values(joint, policy, joint.ends, available, replays_all=replays_all)
     saved = tuple(map(operator.itemgetter(0), decided))
 
     # Saved values are ports of the backward program, with all their aliases.
     forward = _forward_program(joint, saved)
     forward_ports = (*trace.ports, *(port_of(t, given) for t in saved), *kept)
-    backward = program_between(trace, (*forward_ports, *incoming), gradients, replays=replays)
+    backward_ports = (*forward_ports, *incoming)
+    backward = program_between(
+        trace, backward_ports, gradients, always=joint.effects, replays=replays
+    )
     offloaded = set()
     for number, (_, decision) in enumerate(decided):
         if decision is Decision.OFFLOAD:
@@ -205,6 +203,9 @@ def partition(
         (Stage(backward),),
         rows=program_between(trace, forward_ports, rows, replays=replays) if rows else None,
     )
+    if joint.effects:
+        # In one stage, where they keep their order.
+        return found
     cheap = _cheap(found) if is_targets_own else None
     splits = trace.target.at("backward")
     if cheap:
