@@ -8,6 +8,7 @@ are left out: of A -> B -> C and A -> C the last. The imports are read from the 
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from pathlib import Path
 
@@ -28,6 +29,7 @@ def room_of(module: str) -> str:
     return parts[1] if len(parts) > 1 else ""
 
 
+@functools.cache
 def imports(file: Path) -> list[tuple[ast.stmt, str]]:
     """Return every import statement of ``file`` with the full name of a module that it loads.
 
