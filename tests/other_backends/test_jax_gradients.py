@@ -49,3 +49,34 @@ def test_gradients_of_gradients():
 
     for checkpointed, plain in zip(penalty(ours), penalty(model)):
         np.testing.assert_allclose(checkpointed, plain, rtol=1e-4, atol=1e-6)
+
+
+def test_a_gradient_of_ones_own_reports_as_often_as_in_the_plain_model():
+    reports = []
+
+    @jax.custom_vjp
+    def reporting(x):
+        return x
+
+    def backward(_, dy):
+        jax.debug.callback(reports.append, dy.sum())
+        return (dy,)
+
+    reporting.defvjp(lambda x: (x, None), backward)
+
+    class Reporting(L.Layer):
+        def call(self, x):
+            return reporting(x)
+
+    x = inputs = keras.Input((4,))
+    for _ in range(4):
+        x = Reporting()(L.Dense(4, "tanh")(x))
+    model = keras.Model(inputs, x)
+    reported = []
+    for net in (keras.models.clone_model(model), kr.checkpointed(model, every=4)):
+        net.compile("sgd", "mse")
+        net.fit(X[:, :4], X[:, :4], batch_size=len(X), epochs=2, verbose=0)
+        jax.effects_barrier()
+        reported.append(len(reports))
+        reports.clear()
+    assert reported == [2 * 4, 2 * 4]  # epochs and layers

@@ -126,3 +126,27 @@ def test_a_step_that_is_compiled(monkeypatch):
         model.compile("sgd", "mse", jit_compile=True)
         losses.append([float(model.train_on_batch(x, x)) for _ in range(3)])
     np.testing.assert_allclose(*losses, rtol=1e-6)
+
+
+def test_a_gradient_of_ones_own_runs_once():
+    reports = []
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(_, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(_, dy):
+            reports.append("doubled")
+            return 2.0 * dy
+
+    def function(x):
+        y = Doubled.apply(torch.tanh(x))
+        y.register_hook(lambda _: reports.append("seen"))
+        return y.exp()
+
+    x = X.clone().requires_grad_()
+    kr.checkpoint(function)(x).sum().backward()
+    torch.testing.assert_close(x.grad, 2.0 * X.tanh().exp() * (1.0 - X.tanh() ** 2))
+    assert reports == ["seen", "doubled"]
