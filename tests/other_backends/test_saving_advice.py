@@ -105,3 +105,36 @@ def test_a_plan_says_itself_what_it_saves():
 def test_a_loop_of_ones_own_may_free_gradients_by_itself():
     _, ours, x = dense_layers(4)
     assert not said_by(lambda: keras.ops.sum(ours(x, training=True)).backward())
+
+
+def single_layers(activation, *, every, **options):
+    """Eight small layers on many rows, plain and with checkpoints, and a batch."""
+    layers = [keras.layers.Dense(64, activation) for _ in range(8)]
+    plain = keras.Sequential([keras.Input((64,)), *layers, keras.layers.Dense(1)])
+    ours = kr.checkpointed(plain, every=every, **options)
+    for model in (plain, ours):
+        model.compile("Nadam", "mse", jit_compile=IS_JAX)
+    return plain, ours, np.ones((4096, 64), "float32"), np.ones((4096, 1), "float32")
+
+
+@pytest.mark.parametrize("activation", [None, "tanh"])
+def test_a_checkpoint_behind_each_layer_that_keeps_nothing_is_said_once(activation):
+    plain, ours, x, y = single_layers(activation, every=1)
+    (message,) = said_by(lambda: ours.fit(x, y, batch_size=4096, epochs=2, verbose=0))
+    assert "save no memory" in message
+    assert "Of its 9 layers, put a checkpoint after about every 3" in message
+    assert profile(ours, x, y).peak_bytes > 0.98 * profile(plain, x, y).peak_bytes
+
+
+@pytest.mark.parametrize(
+    ("activation", "every"),
+    [
+        ("gelu", 1),
+        ("tanh", 3),
+        pytest.param("relu", 1, marks=pytest.mark.skipif(not IS_JAX, reason="JAX")),
+    ],
+)
+def test_checkpoints_that_save_are_not_spoken_of(activation, every):
+    plain, ours, x, y = single_layers(activation, every=every)
+    assert not said_by(lambda: ours.fit(x, y, batch_size=4096, verbose=0))
+    assert profile(ours, x, y).peak_bytes < 0.96 * profile(plain, x, y).peak_bytes

@@ -17,6 +17,7 @@ from .array_sizes import bytes_of_variables
 from .executor import ExecutionPlan
 from .partition_cache import PartitionCache
 from .saving_estimate import estimate_saving, handed_on_bytes
+from .spacing_advice import warn_of_spacing
 from .weights_advice import INSTEAD, NEXT_TO_NOTHING, SPOKEN_OF, never_saved, optimizer_state
 
 # Savings below 2 % are within the error of the estimate. XLA's passes save memory without a replay
@@ -40,16 +41,7 @@ def warn_without_savings(model: keras.Model, plan: ExecutionPlan, traced: Partit
     if target_now().is_xla or any(map(_saves, sections)):
         _warn_of_weights(model, traced)
         return True
-    calls = plan.graph.calls
-    layers = sum(not call.is_checkpoint_layer for call in calls)
-    # About the root of the number of layers takes the least memory (Chen et al. 2016, 4.1).
-    spacing = max(2, round(layers**0.5))
-    warn_user(
-        f"the checkpoints of {model.name!r} save no memory: its gradients read only the values "
-        f"that pass between sections, which are kept anyway. Of its {layers} layers, put a "
-        f"checkpoint after about every {spacing}, or train the plain model. checkpointed(..., "
-        "sample=batch) compares the two"
-    )
+    warn_of_spacing(model, plan.graph.calls)
     return True
 
 

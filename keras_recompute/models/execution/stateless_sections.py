@@ -28,6 +28,7 @@ from ..keras_graph.kept_end import CONVOLUTIONS, first_kept, sizes_of
 from ..keras_graph.repetitions import repeated_groups
 from ..keras_graph.sections import Section, sections_of_groups, split_at_checkpoints
 from ..keras_graph.timestep_concat import commute_concat
+from .spacing_advice import keeps_nothing_inside, warn_of_spacing
 from .weights_advice import warn_of_weights
 
 if TYPE_CHECKING or current_backend() == JAX:
@@ -183,8 +184,15 @@ class SectionRunner(TrainedModel):
         if not self._is_advised:
             self._is_advised = True
             if plan.recomputes and remat.saves_activations_alone(self):
-                warn_of_weights(self, plan.graph.calls, sizes_of(plan.graph, flat))
+                self._advise(plan, flat)
         return results
+
+    def _advise(self, plan: SectionPlan, flat: Arrays) -> None:
+        recomputed = [section for section in plan.steps if section.recomputed]
+        if all(map(keeps_nothing_inside, recomputed)) and not self._scan_layers:
+            warn_of_spacing(self, plan.graph.calls)
+        else:
+            warn_of_weights(self, plan.graph.calls, sizes_of(plan.graph, flat))
 
     def _run_steps(self, plan: SectionPlan, flat: Arrays) -> list[Any]:
         values = starting_values(plan.graph, flat)

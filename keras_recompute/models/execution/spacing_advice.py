@@ -1,0 +1,48 @@
+"""The warning that checkpoints stand so close that there is nothing between them to save."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import keras
+
+from ...keras_backend import TORCH, current_backend
+from ...user_code import warn_user
+from ..keras_graph.call_graph import Call
+from ..keras_graph.sections import Section
+
+# Layers whose gradient reads what they read and what they make, and nothing in between.
+_LAYERS = tuple(
+    getattr(keras.layers, name)
+    for name in ("Dense", "EinsumDense", "Add", "Reshape", "Flatten", "Permute", "Identity")
+)
+_ACTIVATIONS = ("linear", "tanh", "sigmoid")
+
+
+def warn_of_spacing(model: keras.Model, calls: Iterable[Call]) -> None:
+    """Warn that the checkpoints among all ``calls`` of ``model`` save no memory."""
+    layers = sum(not call.is_checkpoint_layer for call in calls)
+    # About the root of the number of layers takes the least memory (Chen et al. 2016, 4.1).
+    spacing = max(2, round(layers**0.5))
+    warn_user(
+        f"the checkpoints of {model.name!r} save no memory: its gradients read only the values "
+        f"that pass between sections, which are kept anyway. Of its {layers} layers, put a "
+        f"checkpoint after about every {spacing}, or train the plain model. checkpointed(..., "
+        "sample=batch) compares the two"
+    )
+
+
+def keeps_nothing_inside(section: Section) -> bool:
+    """Whether ``section`` is known to be of one layer that keeps no more than it hands on."""
+    called = [call.operation for call in section.calls if not call.is_checkpoint_layer]
+    if len(called) != 1 or type(called[0]) not in _LAYERS:
+        return False
+    (layer,) = called
+    # A kernel that is cast, or made of several, may be kept until the backward pass.
+    is_cast = layer.compute_dtype != layer.variable_dtype
+    if is_cast or layer.quantization_mode or getattr(layer, "lora_enabled", False):
+        return False
+    # JAX keeps where a relu is positive beside its result.
+    known = (*_ACTIVATIONS, "relu") if current_backend() == TORCH else _ACTIVATIONS
+    activation = getattr(layer, "activation", keras.activations.linear)
+    return any(activation is getattr(keras.activations, name) for name in known)
