@@ -23,20 +23,20 @@ def with_handles_of_gradients(trace: Trace, added: Collection[tf.Operation]) -> 
     These are tensors from outside that the forward pass does not read, and variables that were
     only read until then.
     """
-    known = port_refs([*trace.ports, *trace.handles])
-    handles = []
-    for external, internal in trace.graph.captures:
-        if internal.ref() not in known:
-            handles.append((internal, external))
-    if not handles and all(map(trace.purity.is_pure, added)):
+    outside = {internal.ref(): external for external, internal in trace.graph.captures}
+    new = outside.keys() - port_refs([*trace.ports, *trace.handles])
+    if not new and all(map(trace.purity.is_pure, added)):
         return trace
     purity, ports, value_specs = Purity(trace.graph), list(trace.ports), dict(trace.value_specs)
-    for number, variable in enumerate(trace.variables, len(trace.arguments)):
-        handle = trace.differentiable[number]
-        if ports[number] and purity.is_assigned(handle):
+    for number, port in enumerate(ports):
+        for tensor in filter(purity.is_assigned, port):
             ports[number] = ()
-            handles.append((handle, variable.handle))
-            del value_specs[handle.ref()]
+            new.add(tensor.ref())
+            del value_specs[tensor.ref()]
+    handles = []
+    for reference, external in outside.items():
+        if reference in new:
+            handles.append((reference.deref(), external))
     return replace(
         trace,
         ports=tuple(ports),
@@ -49,7 +49,7 @@ def with_handles_of_gradients(trace: Trace, added: Collection[tf.Operation]) -> 
 def effects_among(added: Collection[tf.Operation], trace: Trace) -> tuple[tf.Operation, ...]:
     """Return those of the operations ``added`` that do more than compute, as they were written.
 
-    A program is copied in that order, and TensorFlow keeps it where it writes functions.
+    Programs are copied in this order, which TensorFlow keeps within functions.
     """
     effects = []
     for operation in trace.graph.get_operations():

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...graph_traversal import reachable
-from ...seams.tensorflow.gradients import constant_inputs
+from ...seams.tensorflow.gradients import stop_gradients_to
 from ...user_code import warn_user
 from ..graph.dataflow import (
     consumers,
@@ -181,7 +181,7 @@ def _differentiate(
     for attempt in range(3):
         stops = [t for op in blocking for t in op.outputs]
         try:
-            with constant_inputs(constant), dense_behind_branches(forward) as made_dense:
+            with stop_gradients_to(constant), dense_behind_branches(forward) as made_dense:
                 found = tf.gradients(
                     outputs,
                     list(trace.differentiable),

@@ -76,8 +76,8 @@ def set_gradient(operation: tf.Operation, name: str | None) -> None:
 
 
 @contextlib.contextmanager
-def constant_inputs(numbers: Mapping[tf.Operation, Sequence[int]]) -> Iterator[None]:
-    """Return a context in which gradient functions leave out inputs that are constant.
+def stop_gradients_to(numbers: Mapping[tf.Operation, Sequence[int]]) -> Iterator[None]:
+    """Return a context in which gradient functions leave out some inputs of operations.
 
     ``numbers`` has the numbers of these inputs for each operation. Under a tape gradient functions
     know them; under ``tf.gradients`` they do not.

@@ -152,6 +152,33 @@ def test_a_variable_that_the_forward_pass_reads_is_assigned(mode):
 
 
 @MODES
+@pytest.mark.parametrize("asked", [[0], [1], [0, 2], [0, 1, 2]], ids=str)
+def test_only_gradients_of_outputs_that_are_asked_for_assign(asked, mode):
+    v = tf.Variable(1.0)
+
+    def count(_, dy):
+        v.assign_add(1.0)
+        return dy * v
+
+    counting = with_gradient(count)
+
+    def of_one_output(function):
+        def chosen(x):
+            results = function(x)
+            return sum(results[number] for number in asked)
+
+        return run(chosen, mode, [v])
+
+    def function(x):
+        return counting(tf.sin(x)) * v, tf.cos(x) * v, counting(x * x)
+
+    plain = of_one_output(function)
+    for ours, theirs in zip(of_one_output(kr.checkpoint(function)), plain):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    assert plain[-1] == 1.0 + sum(number != 1 for number in asked)
+
+
+@MODES
 def test_a_second_derivative_counts_as_the_plain_one_does(mode):
     n = tf.Variable(1.0)
 
