@@ -26,6 +26,7 @@ def left(code):
     raise Left(code)
 
 
+@pytest.mark.long
 def test_the_script_is_diagnosed_as_the_page_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [])

@@ -72,6 +72,7 @@ def ask(tmp_path, monkeypatch, capsys):
     return asked
 
 
+@pytest.mark.long
 def test_each_line_trains_in_the_memory_that_it_says(ask):
     code, shown, error = ask(MODEL + COMPILE + FIT + BEHIND)
     assert (code, error) == (0, "")

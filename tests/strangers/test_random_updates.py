@@ -165,6 +165,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 10))]
 )

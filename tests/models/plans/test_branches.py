@@ -73,6 +73,7 @@ def test_short_branches_have_no_places():
     assert checkpoint_places(calls) == single_cuts(calls) == [0, 3, 4, 7, 8, 11, 12, 15]
 
 
+@pytest.mark.long
 def test_two_towers_are_planned_for_less_than_one_alone():
     model = towers(blocks=4)
     model.compile("sgd", "mse", jit_compile=True)
