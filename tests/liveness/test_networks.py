@@ -20,7 +20,6 @@ from keras_recompute.report.exports import category_sums  # noqa: E402
 each_network = pytest.mark.parametrize("name", EACH)
 
 
-@pytest.mark.long
 @each_network
 def test_the_categories_add_up_to_the_total_at_every_step(name):
     program = compiled(name).program()

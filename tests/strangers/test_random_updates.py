@@ -165,7 +165,6 @@ pytestmark = [
 ]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 10))]
 )

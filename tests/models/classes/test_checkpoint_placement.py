@@ -223,7 +223,6 @@ def test_rounds_of_earlier_versions():
     assert placement_of_rounds(False, []).positions == ()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "checkpoints", "levels", "sections_count"),
     [

@@ -230,7 +230,6 @@ def compiled_peaks(make, every, batch):
     return [profile(each, *batch_of(model, batch)).peak_bytes for each in models]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", HEAVY)
 def test_where_weights_leave_nothing_to_save_both_figures_are_said_once(name, jit):
