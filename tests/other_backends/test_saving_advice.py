@@ -107,11 +107,11 @@ def test_a_loop_of_ones_own_may_free_gradients_by_itself():
     assert not said_by(lambda: keras.ops.sum(ours(x, training=True)).backward())
 
 
-def single_layers(activation, *, every, **options):
+def single_layers(activation, *, every):
     """Eight small layers on many rows, plain and with checkpoints, and a batch."""
     layers = [keras.layers.Dense(64, activation) for _ in range(8)]
     plain = keras.Sequential([keras.Input((64,)), *layers, keras.layers.Dense(1)])
-    ours = kr.checkpointed(plain, every=every, **options)
+    ours = kr.checkpointed(plain, every=every)
     for model in (plain, ours):
         model.compile("Nadam", "mse", jit_compile=IS_JAX)
     return plain, ours, np.ones((4096, 64), "float32"), np.ones((4096, 1), "float32")

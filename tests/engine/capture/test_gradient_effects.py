@@ -24,20 +24,25 @@ def with_gradient(gradient):
     return identity
 
 
-def run(function, mode, variables=()):
-    """Return the gradient of ``function`` at X, and what it leaves in ``variables``, all 1."""
-    for variable in variables:
-        variable.assign(tf.ones_like(variable))
+def gradient_of(function, mode="eagerly"):
+    """Return a function that computes the gradient of the sum of ``function``'s result."""
 
-    def step(x):
+    def gradient(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            y = tf.reduce_sum(function(x) ** 2)
+            y = tf.reduce_sum(function(x))
         return tape.gradient(y, x)
 
-    if mode != "eagerly":
-        step = tf.function(step, jit_compile=mode == "jit", autograph=False)
-    gradient = step(tf.constant(X))
+    if mode == "eagerly":
+        return gradient
+    return tf.function(gradient, jit_compile=mode == "jit", autograph=False)
+
+
+def run(function, mode, variables=()):
+    """Return the gradient of ``function``'s squares at X, and the ``variables``, all 1 before."""
+    for variable in variables:
+        variable.assign(tf.ones_like(variable))
+    gradient = gradient_of(lambda x: function(x) ** 2, mode)(tf.constant(X))
     return [gradient.numpy(), *(variable.numpy() for variable in variables)]
 
 
@@ -52,22 +57,10 @@ def assert_as_plain(function, mode, variables=()):
 def test_a_gradient_reads_a_variable_that_the_forward_pass_does_not(mode):
     strength = tf.Variable(1.0, trainable=False)
     reverse = with_gradient(lambda _, dy: -strength * dy)
-    function = kr.checkpoint(lambda x: reverse(tf.exp(x)))
-
-    def gradient(value):
+    gradient = gradient_of(kr.checkpoint(lambda x: reverse(tf.exp(x))), mode)
+    for value in (0.5, 2.0):
         strength.assign(value)
-        return step(tf.constant(X)).numpy()
-
-    def step(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.reduce_sum(function(x))
-        return tape.gradient(y, x)
-
-    if mode != "eagerly":
-        step = tf.function(step, jit_compile=mode == "jit", autograph=False)
-    np.testing.assert_allclose(gradient(0.5), -0.5 * np.exp(X), rtol=1e-6)
-    np.testing.assert_allclose(gradient(2.0), -2.0 * np.exp(X), rtol=1e-6)
+        np.testing.assert_allclose(gradient(tf.constant(X)), -value * np.exp(X), rtol=1e-6)
 
 
 @MODES
@@ -162,18 +155,18 @@ def test_only_gradients_of_outputs_that_are_asked_for_assign(asked, mode):
 
     counting = with_gradient(count)
 
-    def of_one_output(function):
-        def chosen(x):
+    def of_asked(function):
+        def total(x):
             results = function(x)
             return sum(results[number] for number in asked)
 
-        return run(chosen, mode, [v])
+        return run(total, mode, [v])
 
     def function(x):
         return counting(tf.sin(x)) * v, tf.cos(x) * v, counting(x * x)
 
-    plain = of_one_output(function)
-    for ours, theirs in zip(of_one_output(kr.checkpoint(function)), plain):
+    plain = of_asked(function)
+    for ours, theirs in zip(of_asked(kr.checkpoint(function)), plain):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
     assert plain[-1] == 1.0 + sum(number != 1 for number in asked)
 
@@ -190,14 +183,7 @@ def test_a_second_derivative_counts_as_the_plain_one_does(mode):
 
     def second_order(wrap):
         inner = wrap(lambda x: function(tf.sin(x * x)))
-
-        def first(x):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = tf.reduce_sum(inner(x) ** 2)
-            return tape.gradient(y, x)
-
-        return run(first, mode, [n])
+        return run(gradient_of(lambda x: inner(x) ** 2), mode, [n])
 
     for ours, theirs in zip(second_order(kr.checkpoint), second_order(lambda f: f)):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
