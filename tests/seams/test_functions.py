@@ -13,7 +13,7 @@ from keras_recompute.seams.tensorflow.functions import (
     make_function,
     register_by_name,
     registered_definition,
-    without_order_of_effects,
+    without_control_dependencies,
 )
 
 NAME = "made_of_a_definition"
@@ -251,7 +251,7 @@ def test_a_branch_is_written_with_or_without_order(ordered):
     def function(x):
         if ordered:
             return tf.cond(x > 0.0, branch, lambda: x)
-        with without_order_of_effects():
+        with without_control_dependencies():
             return tf.cond(x > 0.0, branch, lambda: x)
 
     function.get_concrete_function(tf.TensorSpec([]))

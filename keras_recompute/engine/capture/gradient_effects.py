@@ -1,8 +1,8 @@
-"""What gradient functions do beside computing, and what they alone read from outside.
+"""Effects of custom gradients, and what they alone read from outside of the function.
 
-A gradient that a user writes may print or assign a variable. It may read a variable that the
-forward pass never reads, as a gradient reversal does its strength. Differentiation adds such
-operations when the graph has its inputs and control dependencies already.
+A custom gradient may print or assign a variable. It may read a variable that the forward pass does
+not read, such as the strength of a gradient reversal. Differentiation adds these operations after
+the trace has found the inputs of the graph.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .trace import Trace
 
 
 def with_handles_of_gradients(trace: Trace, added: Collection[tf.Operation]) -> Trace:
-    """Return ``trace`` with handles for what the operations ``added`` read or assign.
+    """Return ``trace`` with handles for what only the backward operations ``added`` need.
 
-    These are tensors from outside that the forward pass does not read, and variables that were
-    only read until then.
+    These are tensors from outside that the forward pass does not read, and variables that the
+    forward pass only reads and the backward pass assigns.
     """
     outside = {internal.ref(): external for external, internal in trace.graph.captures}
     new = outside.keys() - port_refs([*trace.ports, *trace.handles])
@@ -47,9 +47,10 @@ def with_handles_of_gradients(trace: Trace, added: Collection[tf.Operation]) -> 
 
 
 def effects_among(added: Collection[tf.Operation], trace: Trace) -> tuple[tf.Operation, ...]:
-    """Return those of the operations ``added`` that do more than compute, as they were written.
+    """Return those of the operations ``added`` that have effects, in the order of their creation.
 
-    Programs are copied in this order, which TensorFlow keeps within functions.
+    A program is written in this order, and TensorFlow runs the effects of a function in the order
+    in which they are written.
     """
     effects = []
     for operation in trace.graph.get_operations():

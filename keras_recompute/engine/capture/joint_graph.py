@@ -49,8 +49,8 @@ class JointGraph:
     is, or None where no output depends on it. ``backward`` are the operations that differentiation
     added; all others are forward. ``no_gradient_reasons`` has the ports that feed an operation
     without a gradient, with the reason (see ``missing_gradients``). ``gradient_unused`` are the
-    ports whose gradient nothing may wait for. ``effects`` are the ``backward`` operations that do
-    more than compute, in order.
+    ports whose gradient nothing may wait for. ``effects`` are the ``backward`` operations that have
+    effects, such as a print, in the order in which they run.
     """
 
     trace: Trace
@@ -88,7 +88,7 @@ class JointGraph:
 
     @property
     def ends(self) -> tuple[tf.Tensor, ...]:
-        """All tensors for which the backward pass runs: the gradients, and what effects read."""
+        """All tensors that the backward pass computes: the gradients, and what effects read."""
         read_by_effects = itertools.chain(*(operation.inputs for operation in self.effects))
         return (*self.gradient_tensors, *self.rows.values(), *read_by_effects)
 
@@ -208,10 +208,10 @@ def _differentiate(
 def _constant_inputs(
     forward: Iterable[tf.Operation], differentiable: Iterable[tf.Tensor]
 ) -> dict[tf.Operation, list[int]]:
-    """Return of operations that depend on ``differentiable`` the inputs that do not, by number.
+    """Return the numbers of inputs without a derivative, of operations that have one.
 
-    Not of loops: an input that is constant, an empty list, may come back as a list of values whose
-    gradient a second derivative needs.
+    What depends on ``differentiable`` has a derivative. Loops are left out: a constant input, such
+    as an empty list, is filled with values whose gradient a second derivative needs.
     """
     depending = reachable(makers(differentiable), consumers)
     constant = {}

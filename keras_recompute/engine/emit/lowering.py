@@ -17,7 +17,7 @@ from dataclasses import replace
 import tensorflow as tf
 
 from ...op_names import backward_scope, forward_scope
-from ...seams.tensorflow.functions import without_order_of_effects
+from ...seams.tensorflow.functions import without_control_dependencies
 from ...seams.tensorflow.gradients import is_recorded
 from ..capture.custom_vjp import Gradients, custom_vjp
 from ..capture.missing_gradients import raising_gradient, with_zero_gradients
@@ -236,9 +236,9 @@ def _write_backward(
     like = _like_gradients(part, values, rows)
     after = [*(begun or incoming), *update_tokens()]
     if part.cheap is None:
-        # TensorFlow looks at every operation of a branch for effects to keep in order.
+        # Looking for effects among all operations of a branch takes TensorFlow time.
         has_effects = bool(part.joint.effects)
-        with contextlib.nullcontext() if has_effects else without_order_of_effects():
+        with contextlib.nullcontext() if has_effects else without_control_dependencies():
             return fenced(write_in_scope, inputs, after=after, like=like, target=target)
     # What is in place of the branch belongs to the section too.
     with tf.name_scope(backward_scope(name)):

@@ -16,7 +16,7 @@ from ...user_code import warn_user
 from ..capture.custom_vjp import is_checkpointed_call
 from ..capture.trace import Trace
 from ..graph.annotations import aliases, annotated_name, is_replay_source
-from ..graph.dataflow import makers, present, tensor_refs
+from ..graph.dataflow import consumers, makers, present, tensor_refs
 from ..partition.partition import Partition
 from ..policies import (
     Policy,
@@ -127,6 +127,6 @@ def _behind(operation: tf.Operation, part: Partition) -> set[tf.Operation]:
     """Return the forward operations that depend on ``operation``."""
 
     def readers(read: tf.Operation) -> list[tf.Operation]:
-        return [op for t in read.outputs for op in t.consumers() if op not in part.joint.backward]
+        return [op for op in consumers(read) if op not in part.joint.backward]
 
     return set(reachable([operation], readers)) - {operation}

@@ -204,7 +204,7 @@ def partition(
         rows=program_between(trace, forward_ports, rows, replays=replays) if rows else None,
     )
     if joint.effects:
-        # In one stage, where they keep their order.
+        # Effects of several stages could run in another order.
         return found
     cheap = _cheap(found) if is_targets_own else None
     splits = trace.target.at("backward")

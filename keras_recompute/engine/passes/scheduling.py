@@ -16,7 +16,6 @@ What it gains: benchmarks/notes/residuals.md.
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any
@@ -25,7 +24,7 @@ import tensorflow as tf
 
 from ...graph_traversal import reachable, topological_order
 from ...seams.tensorflow.operations import redirect_readers
-from ..graph.dataflow import kinds, makers, producers, tensor_refs
+from ..graph.dataflow import consumers, kinds, makers, producers, tensor_refs
 from ..graph.op_sets import LOOPS, PRODUCTS, VIEWS, known_elements
 from ..graph.opaque_values import materialize, opaque_copies
 from ..graph.target import Target
@@ -180,7 +179,7 @@ def _is_read_again(operation: tf.Operation, *, among: Collection[tf.Operation]) 
     """
 
     def readers(read: tf.Operation) -> Iterable[tf.Operation]:
-        return filter(among.__contains__, itertools.chain(*(t.consumers() for t in read.outputs)))
+        return filter(among.__contains__, consumers(read))
 
     def readers_of_views(read: tf.Operation) -> Iterable[tf.Operation]:
         return readers(read) if read.type in _PARTS else ()

@@ -1,4 +1,4 @@
-"""The warning that checkpoints stand so close that there is nothing between them to save."""
+"""The warning that checkpoints are so close together that nothing between them can be saved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...user_code import warn_user
 from ..keras_graph.call_graph import Call
 from ..keras_graph.sections import Section
 
-# Layers whose gradient reads what they read and what they make, and nothing in between.
+# Layers whose gradient needs their inputs and outputs alone.
 _LAYERS = tuple(
     getattr(keras.layers, name)
     for name in ("Dense", "EinsumDense", "Add", "Reshape", "Flatten", "Permute", "Identity")
@@ -20,7 +20,7 @@ _ACTIVATIONS = ("linear", "tanh", "sigmoid")
 
 
 def warn_of_spacing(model: keras.Model, calls: Iterable[Call]) -> None:
-    """Warn that the checkpoints among all ``calls`` of ``model`` save no memory."""
+    """Warn that the checkpoints of ``model`` save no memory; ``calls`` are all its calls."""
     layers = sum(not call.is_checkpoint_layer for call in calls)
     # About the root of the number of layers takes the least memory (Chen et al. 2016, 4.1).
     spacing = max(2, round(layers**0.5))
@@ -33,16 +33,16 @@ def warn_of_spacing(model: keras.Model, calls: Iterable[Call]) -> None:
 
 
 def keeps_nothing_inside(section: Section) -> bool:
-    """Whether ``section`` is known to be of one layer that keeps no more than it hands on."""
+    """Whether ``section`` is one layer that is known to keep its inputs and outputs alone."""
     called = [call.operation for call in section.calls if not call.is_checkpoint_layer]
     if len(called) != 1 or type(called[0]) not in _LAYERS:
         return False
     (layer,) = called
-    # A kernel that is cast, or made of several, may be kept until the backward pass.
+    # The plain layer may also keep a kernel that it has cast, dequantized or added LoRA's to.
     is_cast = layer.compute_dtype != layer.variable_dtype
     if is_cast or layer.quantization_mode or getattr(layer, "lora_enabled", False):
         return False
-    # JAX keeps where a relu is positive beside its result.
+    # Beside the result of a relu JAX keeps a mask of its positive elements.
     known = (*_ACTIVATIONS, "relu") if current_backend() == TORCH else _ACTIVATIONS
     activation = getattr(layer, "activation", keras.activations.linear)
     return any(activation is getattr(keras.activations, name) for name in known)

@@ -189,6 +189,7 @@ class SectionRunner(TrainedModel):
 
     def _advise(self, plan: SectionPlan, flat: Arrays) -> None:
         recomputed = [section for section in plan.steps if section.recomputed]
+        # Sections in a loop make the program smaller, even if they save no memory.
         if all(map(keeps_nothing_inside, recomputed)) and not self._scan_layers:
             warn_of_spacing(self, plan.graph.calls)
         else:

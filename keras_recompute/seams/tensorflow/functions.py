@@ -40,10 +40,10 @@ def add_function(graph: Any, function: Any) -> None:
 
 
 @contextlib.contextmanager
-def without_order_of_effects() -> Iterator[None]:
-    """Return a context in which loops and branches are written without control dependencies.
+def without_control_dependencies() -> Iterator[None]:
+    """Return a context in which loops and branches get no automatic control dependencies.
 
-    For bodies without effects.
+    Their bodies must have no effects, whose order would be lost.
     """
     graph = tf.compat.v1.get_default_graph()
     adds = graph._add_control_dependencies

@@ -77,10 +77,10 @@ def set_gradient(operation: tf.Operation, name: str | None) -> None:
 
 @contextlib.contextmanager
 def stop_gradients_to(numbers: Mapping[tf.Operation, Sequence[int]]) -> Iterator[None]:
-    """Return a context in which gradient functions leave out some inputs of operations.
+    """Return a context in which gradient functions compute no gradient of some inputs.
 
-    ``numbers`` has the numbers of these inputs for each operation. Under a tape gradient functions
-    know them; under ``tf.gradients`` they do not.
+    ``numbers`` has the numbers of these inputs for each operation. A tape finds such inputs and
+    hands their numbers to gradient functions; ``tf.gradients`` does not.
     """
     for operation, of_inputs in numbers.items():
         operation.skip_input_indices = tuple(of_inputs)
