@@ -110,8 +110,9 @@ def pytest_ignore_collect(collection_path, config):
     return True if is_other and config.getoption("--target").startswith("ipu") else None
 
 
-# CI runs one in 35 of a test's long cases. Lists of modes have two or three entries, and 35 is a
-# multiple of neither, so that all modes are among those that run.
+# CI runs one in 35 of a test's long cases, and all that are marked ``long(every_case=True)``. Lists
+# of modes have two or three entries, and 35 is a multiple of neither, so that all modes are among
+# those that run.
 CASES_PER_ONE_IN_CI = 35
 
 
@@ -124,7 +125,9 @@ def mark_exhaustive_cases(items):
     """
     cases = {}
     for item in items:
-        if item.get_closest_marker("long") or item.get_closest_marker("exhaustive"):
+        if item.get_closest_marker("exhaustive") or any(
+            not mark.kwargs.get("every_case") for mark in item.iter_markers("long")
+        ):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for of_one_test in cases.values():
         if not any(item.get_closest_marker("exhaustive") for item in of_one_test):

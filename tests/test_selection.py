@@ -13,11 +13,14 @@ ROOT = Path(__file__).parents[1]
 class Case:
     """What the hook of ``conftest.py`` asks of a collected test."""
 
-    def __init__(self, nodeid: str, *marks: str):
-        self.nodeid, self.marks = nodeid, set(marks)
+    def __init__(self, nodeid: str, *marks: str, **of_long: bool):
+        self.nodeid, self.marks, self.of_long = nodeid, set(marks), of_long
 
     def get_closest_marker(self, name: str) -> str | None:
         return name if name in self.marks else None
+
+    def iter_markers(self, name: str) -> list[pytest.Mark]:
+        return [getattr(pytest.mark, name)(**self.of_long).mark] if name in self.marks else []
 
     def add_marker(self, mark: pytest.MarkDecorator) -> None:
         self.marks.add(mark.name)
@@ -55,6 +58,15 @@ def test_quick_cases_and_tests_of_a_single_case_stay(mark):
     ]
     mark(cases)
     assert exhaustive(cases) == []
+
+
+def test_cases_of_which_ci_runs_every_one_stay(mark):
+    cases = [
+        *(Case(f"a.py::test[{n}]", "long", every_case=True) for n in range(9)),
+        *(Case(f"a.py::test[{n}]", "long", every_case=n % 2 == 0) for n in range(9, 13)),
+    ]
+    mark(cases)
+    assert exhaustive(cases) == ["a.py::test[9]"]  # 11 is the last of the others
 
 
 def test_a_test_that_names_its_exhaustive_cases_keeps_the_others(mark):

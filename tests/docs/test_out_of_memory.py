@@ -42,6 +42,7 @@ def test_the_script_is_diagnosed_as_the_page_says(tmp_path, monkeypatch):
     assert "model = kr.checkpointed(model, every=3)" in lines
 
 
+@pytest.mark.long
 def test_the_lines_run(capsys):
     keras.backend.clear_session()
     names = {}

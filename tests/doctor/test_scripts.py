@@ -114,6 +114,7 @@ def test_the_report_of_the_plain_step_is_written(ask, monkeypatch):
     assert Path("here/liveness.html").exists()
 
 
+@pytest.mark.long
 def test_a_budget_that_no_plan_fits_is_refused(ask):
     code, shown, _ = ask(MODEL + COMPILE + FIT, "--memory-budget 20KiB train.py")
     assert code == 0
@@ -162,6 +163,7 @@ def sizes_in(step):
     return " ".join(str(tuple(leaf.shape)) for leaf in keras.tree.flatten(step.batch))
 
 
+@pytest.mark.long
 def test_a_call_of_the_class_s_own(ask):
     own = """
 class Doubled(keras.Model):
@@ -241,6 +243,7 @@ def test_a_model_with_checkpoints_says_so(ask):
     assert re.search("No plan: .* already: plan a model without them", shown)
 
 
+@pytest.mark.long
 def test_the_process_ends_at_fit(tmp_path):
     """Whatever the script catches, in the process as users start it; the backend is its choice."""
     (tmp_path / "train.py").write_text(

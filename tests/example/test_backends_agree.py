@@ -5,9 +5,11 @@
 
 import pytest
 
-from tests.oracles.example_updates import UPDATES, assert_first_updates_agree
+from tests.oracles.example_updates import assert_first_updates_agree
 
 
-@pytest.mark.parametrize("cell", UPDATES)
+@pytest.mark.parametrize(
+    "cell", ["lstm", pytest.param("gru", marks=pytest.mark.long(every_case=True))]
+)
 def test_the_first_updates(cell, tmp_path):
     assert_first_updates_agree(tmp_path / "saves", cell)

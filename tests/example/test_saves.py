@@ -172,6 +172,7 @@ def test_the_network_that_is_saved_is_the_one_that_was_trained(undisturbed):
     assert figures["validation"][-1]["loss"] == pytest.approx(-np.log(chances).mean(), rel=1e-5)
 
 
+@pytest.mark.long
 def test_a_text_is_continued_by_what_the_network_makes_of_all_before(undisturbed, capsys):
     """At temperature 0, against the network on the whole text so far, byte after byte."""
     keras = pytest.importorskip("keras")

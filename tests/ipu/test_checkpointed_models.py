@@ -52,7 +52,14 @@ def chain():
 MADE_OUTSIDE = chain()
 
 
-@pytest.mark.parametrize("make", [lambda: MADE_OUTSIDE, chain], ids=["outside", "inside"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: MADE_OUTSIDE, marks=pytest.mark.long(every_case=True)),
+        chain,
+    ],
+    ids=["outside", "inside"],
+)
 def test_checkpoints_that_are_put_into_a_model_in_the_scope(make):
     ours = kr.checkpointed(make(), at=["b"])
     ours.compile("sgd", "mse")

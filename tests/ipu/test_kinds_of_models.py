@@ -158,7 +158,7 @@ def test_ways_to_say_the_stages_of_a_functional_model(way):
     [
         *(pytest.param(way, marks=pytest.mark.long) for way in ("nested", "sequential")),
         "functional",
-        "subclassed",
+        pytest.param("subclassed", marks=pytest.mark.long(every_case=True)),
     ],
 )
 def test_every_kind_trains_to_the_same_numbers(by_hand, way):

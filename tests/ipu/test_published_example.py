@@ -34,6 +34,7 @@ def test_recomputation_changes_nothing():
     assert recomputed == pytest.approx(plain, rel=1e-6)
 
 
+@pytest.mark.long
 def test_the_sections_are_recomputed_one_by_one():
     """Lambdas cannot be compared, so nothing is outlined.
 

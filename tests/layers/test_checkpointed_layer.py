@@ -78,7 +78,11 @@ LONG = pytest.mark.long
         pytest.param(Net, {}, id="subclassed, graph", marks=LONG),
         pytest.param(Net, {"run_eagerly": True}, id="subclassed, eager"),
         pytest.param(Net, {"jit_compile": True}, id="subclassed, jit", marks=LONG),
-        pytest.param(functional, {}, id="functional, graph"),
+        pytest.param(
+            *(functional, {}),
+            id="functional, graph",
+            marks=pytest.mark.long(every_case=True),
+        ),
         pytest.param(functional, {"jit_compile": True}, id="functional, jit", marks=LONG),
     ],
 )

@@ -130,7 +130,8 @@ CASES = {
     ),
     "bfloat16": (lambda: layers.LSTM(UNITS, dtype="mixed_bfloat16"), X, {"mask": MASK}),
 }  # fmt: skip
-QUICK = ("lstm", "mask", "stacked", "unroll", "stateful", "cell-of-ones-own")
+QUICK = ("lstm", "mask", "stateful")
+IN_CI = ("stacked", "unroll", "cell-of-ones-own")  # all of them
 UNCUT = {
     "noise": (lambda: rnn(Noisy()), X, {"mask": MASK}),
     "noise-unrolled": (lambda: rnn(Noisy(), unroll=True), X, {}),
@@ -177,7 +178,12 @@ def assert_equal_passes(case, **options):
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in CASES],
+    [
+        name
+        if name in QUICK
+        else pytest.param(name, marks=pytest.mark.long(every_case=name in IN_CI))
+        for name in CASES
+    ],
 )
 def test_results_states_and_gradients_are_the_plain_layers(name):
     assert_equal_passes(CASES[name])

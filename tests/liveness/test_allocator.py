@@ -95,6 +95,7 @@ def kept_and_forgotten():
     return kept_bytes, forget_free_memory(96 * MIB), resident_bytes() - before
 
 
+@pytest.mark.long
 def test_memory_in_pieces_is_found():
     """Half of what is asked for is free, in one piece, and smaller than all that was ever free
     before. In a process of its own, as above.

@@ -60,7 +60,14 @@ def deadline():
 
 
 @pytest.mark.usefixtures("deadline")
-@pytest.mark.parametrize("kind", ["liveness.json", "profile.pop", "hlo_proto.pb"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "liveness.json",
+        "profile.pop",
+        pytest.param("hlo_proto.pb", marks=pytest.mark.long(every_case=True)),
+    ],
+)
 def test_damaged_files(kind, scan_bytes, scan_program, tmp_path):
     write_profile_pop(scan_program, tmp_path / "profile.pop")
     whole, read = {

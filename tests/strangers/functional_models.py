@@ -81,7 +81,7 @@ def head_without_a_loss(wrap, batch):
     return Ready(model, numbers(batch, 6), targets, loss, network=model)
 
 
-@program(quick=True)
+@program()
 def triplets(wrap, batch):
     tower = wrap.model(stack(6), every=2)
     names = ("anchor", "positive", "negative")

@@ -41,7 +41,7 @@ class Vae(Trainer):
         return {"loss": loss}
 
 
-@program(quick=True)
+@program()
 def variational_autoencoder(wrap, batch):
     encoder = wrap.model(stack(8, depth=4, outputs=6), every=2)
     decoder = wrap.model(stack(3, depth=4, outputs=8), every=2)

@@ -181,7 +181,9 @@ def steps(function, argument, mode):
     return shown(tf.function(step, jit_compile=mode == "jit")(x))
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph", "jit"])
+@pytest.mark.parametrize(
+    "mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long(every_case=True))]
+)
 @pytest.mark.parametrize(
     ("function", "make"), CHANGES, ids=[function.__name__ for function, _ in CHANGES]
 )

@@ -65,7 +65,16 @@ class Closing(Block):
         return x + checkpoint(body)(x)
 
 
-KINDS = pytest.mark.parametrize("kind", [Decorated, Wrapping, Closing])
+KINDS = pytest.mark.parametrize(
+    "kind",
+    [
+        Decorated,
+        *(
+            pytest.param(kind, marks=pytest.mark.long(every_case=True))
+            for kind in (Wrapping, Closing)
+        ),
+    ],
+)
 
 
 def network(kind):

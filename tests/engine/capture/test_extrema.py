@@ -33,7 +33,9 @@ def gradients(function, mode):
     return loss_and_gradients(function, IMAGE, KERNEL, LAST, mode=mode, of_inputs=True)
 
 
-@pytest.mark.parametrize("mode", ["graph", "jit"])
+@pytest.mark.parametrize(
+    "mode", ["graph", pytest.param("jit", marks=pytest.mark.long(every_case=True))]
+)
 @pytest.mark.parametrize(
     ("policy", "name"),
     [

@@ -211,7 +211,9 @@ class Counting(keras.layers.Layer):
         return self.identity(x)
 
 
-@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize(
+    "jit", [False, pytest.param(True, marks=pytest.mark.long(every_case=True))]
+)
 def test_a_model_counts_what_the_plain_one_counts(jit):
     n = tf.Variable(0.0)
 

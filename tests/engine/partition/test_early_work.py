@@ -33,6 +33,7 @@ def transformer(blocks, steps, width):
     return keras.Model(inputs, L.Dense(1)(x)), names
 
 
+@pytest.mark.long
 def test_a_softmax_is_made_again_when_its_gradient_is_there():
     batch, steps, width = 2, 128, 32
     plain, names = transformer(4, steps, width)

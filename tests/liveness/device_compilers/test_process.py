@@ -159,6 +159,7 @@ def test_a_compiler_that_takes_too_long_is_ended(monkeypatch):
     assert not cache.cache_folder().exists()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("double")
 def test_limits_of_a_context_go_before_those_of_a_call(monkeypatch):
     monkeypatch.setenv("DOUBLE", "sleeps")

@@ -228,7 +228,10 @@ def test_rounds_of_earlier_versions():
     [
         # Inserted layers: on two branches, on all results of a layer, a layer that is used twice,
         # and a model inside.
-        ("branches", {"lstm", "a2", "twice", "inner"}, 2, 6),
+        pytest.param(
+            *("branches", {"lstm", "a2", "twice", "inner"}, 2, 6),
+            marks=pytest.mark.long(every_case=True),
+        ),
         # Beside the graph: of two calls of ``checkpointed``, in a model inside too.
         ("nested", {"b", "c", "d", "f", "g", "h"}, 1, 7),
     ],

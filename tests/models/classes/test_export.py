@@ -64,6 +64,7 @@ def test_an_exported_model(tmp_path, kind):
     np.testing.assert_allclose(gradient(loaded.serve, X), gradient(model, X), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.long
 def test_nothing_of_recomputation_is_exported_for_inference(tmp_path):
     network().export(tmp_path, verbose=False)
     saved = tf.saved_model.load(tmp_path).signatures["serving_default"].graph.as_graph_def()

@@ -156,7 +156,9 @@ def test_a_learning_rate_schedule_of_the_optimiser_is_followed(kind):
     np.testing.assert_allclose(trained(kind), trained("plain"), rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["checkpointed", "stand-in"])
+@pytest.mark.parametrize(
+    "kind", ["checkpointed", pytest.param("stand-in", marks=pytest.mark.long(every_case=True))]
+)
 def test_a_callback_that_raises_ends_training_with_its_own_error(kind):
     class Fails(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):  # noqa: ARG002

@@ -283,7 +283,10 @@ def test_loops_in_each_other_that_share_a_table_save_memory():
     assert temporary_bytes(2) < temporary_bytes(1) - 30 * 64 * 2**10
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph", "jit"])
+@pytest.mark.parametrize(
+    "mode",
+    ["eager", "graph", pytest.param("jit", marks=pytest.mark.long(every_case=True))],
+)
 @pytest.mark.parametrize("with_loss", range(4))
 def test_weights_of_a_loop_behind_the_last_loss_have_no_gradient(with_loss, mode):
     """A loop of isomorphic layers reads a stack of their weights, whose gradient is whole."""

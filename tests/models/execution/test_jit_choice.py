@@ -188,7 +188,9 @@ def test_the_choice_is_saved(tmp_path):
     assert keras.saving.load_model(tmp_path / "model.keras").jit_compile is True
 
 
-@pytest.mark.parametrize("name", ["lstm", "block"])
+@pytest.mark.parametrize(
+    "name", ["lstm", pytest.param("block", marks=pytest.mark.long(every_case=True))]
+)
 def test_it_trains_as_keras_does(name):
     plain = network(FASTER[name], keras.Model)
     model = kr.checkpointed(keras.models.clone_model(plain), every=1)

@@ -79,6 +79,7 @@ def test_behind_the_last_checkpoint_gradients_are_not_held_beside_copies_of_them
     assert program.allocated_temporary_bytes <= (5 + 1 + 0.5) * kernel
 
 
+@pytest.mark.long
 def test_the_memory_falls_with_the_number_of_checkpoints(compiled):
     peaks = {k: program.not_always_live_peak_bytes for k, program in compiled.items()}
     # Gates, cells and outputs of 64 steps: 64 * 16 * (4 + 1 + 1) * 4 elements of 4 bytes; a quarter
@@ -89,6 +90,7 @@ def test_the_memory_falls_with_the_number_of_checkpoints(compiled):
     assert peaks[7] < peaks[3], peaks
 
 
+@pytest.mark.long
 def test_sections_have_their_names_in_the_compiled_program(compiled):
     named = {(step.phase, step.section) for step in compiled[7].steps if step.section}
     assert {
@@ -100,7 +102,10 @@ def test_sections_have_their_names_in_the_compiled_program(compiled):
 
 @pytest.mark.parametrize(
     ("cell", "arrays", "sections", "steps"),
-    [(LSTM, 4 + 4, 8, 32), pytest.param(GRU, 3 + 4, 4, 128, marks=pytest.mark.long)],
+    [
+        pytest.param(LSTM, 4 + 4, 8, 32, marks=pytest.mark.long(every_case=True)),
+        pytest.param(GRU, 3 + 4, 4, 128, marks=pytest.mark.long),
+    ],
 )
 def test_behind_the_last_checkpoint_a_loop_holds_what_it_does_in_sections(
     cell, arrays, sections, steps

@@ -53,7 +53,11 @@ def plain_pass(name, mode="graph"):
             pytest.param(name, "jit", marks=() if name == WITH_JIT[0] else pytest.mark.long)
             for name in WITH_JIT
         ),
-        *((name, "eager") for name in EAGER),
+        *((name, "eager") for name in EAGER[:2]),
+        *(
+            pytest.param(name, "eager", marks=pytest.mark.long(every_case=True))
+            for name in EAGER[2:]
+        ),
     ],
 )
 def test_outputs_gradients_and_state(name, mode):

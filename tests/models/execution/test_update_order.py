@@ -15,6 +15,11 @@ from tests.oracle import assert_all_close
 
 L = keras.layers
 WIDTH, BATCH = 256, 16
+JIT = pytest.mark.parametrize(
+    "jit",
+    [False, pytest.param(True, marks=pytest.mark.long(every_case=True))],
+    ids=["graph", "jit"],
+)
 
 
 def chain(every=0, layers=8):
@@ -32,7 +37,9 @@ def temporaries(model, optimizer):
     return program.allocated_temporary_bytes
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize(
+    "optimizer", ["sgd", pytest.param("adam", marks=pytest.mark.long(every_case=True))]
+)
 def test_the_gradients_of_one_section_are_alive_at_a_time(optimizer):
     kernel = WIDTH * WIDTH * 4
     activation = BATCH * WIDTH * 4
@@ -149,7 +156,7 @@ NAMES = [
 
 
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")  # of the head without a loss
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "jit"])
+@JIT
 @pytest.mark.parametrize("name", NAMES)
 def test_five_updates_are_those_of_the_plain_model(name, jit):
     random = np.random.default_rng(0)
@@ -170,7 +177,7 @@ def test_five_updates_are_those_of_the_plain_model(name, jit):
         np.testing.assert_allclose(ours, plain, rtol=2e-4, atol=2e-6)
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "jit"])
+@JIT
 def test_two_tapes_in_one_step_update_in_their_order(jit):
     """The second loss reads weights that the first update changed, as in a GAN."""
     x, y = np.ones((4, WIDTH), "float32"), np.zeros((4, 1), "float32")

@@ -153,7 +153,14 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "eager",
+        pytest.param("graph", marks=pytest.mark.long(every_case=True)),
+        pytest.param("jit", marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_is_changed_between_two_steps_counts(name, mode):
     make, change = CHANGES[name]

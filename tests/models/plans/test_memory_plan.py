@@ -282,10 +282,10 @@ def convolved(activation):
     ("make", "batch"),
     [
         (lambda: dense(12, width=64), 1024),
-        (grouped, 8),
+        pytest.param(grouped, 8, marks=pytest.mark.long(every_case=True)),
         # With both an input and its copy counted: 1.26 and 1.46 of what was compiled.
         (lambda: convolved("gelu"), 16),
-        (lambda: convolved("softplus"), 16),
+        pytest.param(lambda: convolved("softplus"), 16, marks=pytest.mark.long(every_case=True)),
     ],
     ids=["dense", "grouped", "gelu", "softplus"],
 )
