@@ -91,10 +91,10 @@ def network(scope=None):
     keras.utils.set_random_seed(1)
     x = inputs = keras.Input((4,))
     for name in "abc":
-        layer = keras.layers.Dense(4, "tanh", name=name)
+        layer = keras.layers.Dense(4, "gelu", name=name)
         if scope is not None:
             with scope():
-                layer = keras.layers.Dense(4, "tanh", name=name)
+                layer = keras.layers.Dense(4, "gelu", name=name)
         x = layer(x)
     model = keras.Model(inputs, x)
     model.set_weights([W, W[0]] * 3)

@@ -58,7 +58,7 @@ def test_layers_of_a_functional_model_and_its_file(tmp_path):
     def build():
         x = inputs = keras.Input((8,))
         for number in range(3):
-            x = L.Dropout(0.1)(L.Dense(8, "tanh", name=f"inner_{number}")(x))
+            x = L.Dropout(0.1)(L.Dense(8, "gelu", name=f"inner_{number}")(x))
         return keras.Model(inputs, L.Dense(8)(x))
 
     def place(model):

@@ -1,4 +1,4 @@
-"""The warning that checkpoints are so close together that nothing between them can be saved."""
+"""Layers whose recomputation saves nothing, and the warning of checkpoints between such layers."""
 
 from __future__ import annotations
 
@@ -35,9 +35,13 @@ def warn_of_spacing(model: keras.Model, calls: Iterable[Call]) -> None:
 def keeps_nothing_inside(section: Section) -> bool:
     """Whether ``section`` is one layer that is known to keep its inputs and outputs alone."""
     called = [call.operation for call in section.calls if not call.is_checkpoint_layer]
-    if len(called) != 1 or type(called[0]) not in _LAYERS:
+    return len(called) == 1 and keeps_its_ends_alone(called[0])
+
+
+def keeps_its_ends_alone(layer: keras.Operation) -> bool:
+    """Whether ``layer`` is known to keep its inputs and outputs alone for its gradient."""
+    if type(layer) not in _LAYERS:
         return False
-    (layer,) = called
     # The plain layer may also keep a kernel that it has cast, dequantized or added LoRA's to.
     is_cast = layer.compute_dtype != layer.variable_dtype
     if is_cast or layer.quantization_mode or getattr(layer, "lora_enabled", False):
