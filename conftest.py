@@ -121,7 +121,7 @@ def mark_exhaustive_cases(items):
     themselves.
 
     CI keeps the last case of each test, which is often that with jit or with all options, and
-    every 35th case before it.
+    every 35th case before it. Cases marked ``long(every_case=True)`` are not counted: it keeps all.
     """
     cases = {}
     for item in items:

@@ -5,11 +5,15 @@
 
 import pytest
 
-from tests.oracles.example_updates import assert_first_updates_agree
+from tests.oracles.example_updates import UPDATES, assert_first_updates_agree
 
 
 @pytest.mark.parametrize(
-    "cell", ["lstm", pytest.param("gru", marks=pytest.mark.long(every_case=True))]
+    "cell",
+    [
+        pytest.param(cell, marks=() if cell == "lstm" else pytest.mark.long(every_case=True))
+        for cell in UPDATES
+    ],
 )
 def test_the_first_updates(cell, tmp_path):
     assert_first_updates_agree(tmp_path / "saves", cell)

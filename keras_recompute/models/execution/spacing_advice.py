@@ -35,10 +35,10 @@ def warn_of_spacing(model: keras.Model, calls: Iterable[Call]) -> None:
 def keeps_nothing_inside(section: Section) -> bool:
     """Whether ``section`` is one layer that is known to keep its inputs and outputs alone."""
     called = [call.operation for call in section.calls if not call.is_checkpoint_layer]
-    return len(called) == 1 and keeps_its_ends_alone(called[0])
+    return len(called) == 1 and keeps_only_inputs_and_outputs(called[0])
 
 
-def keeps_its_ends_alone(layer: keras.Operation) -> bool:
+def keeps_only_inputs_and_outputs(layer: keras.Operation) -> bool:
     """Whether ``layer`` is known to keep its inputs and outputs alone for its gradient."""
     if type(layer) not in _LAYERS:
         return False

@@ -28,7 +28,7 @@ from ..keras_graph.kept_end import CONVOLUTIONS, first_kept, sizes_of
 from ..keras_graph.repetitions import repeated_groups
 from ..keras_graph.sections import Section, sections_of_groups, split_at_checkpoints
 from ..keras_graph.timestep_concat import commute_concat
-from .spacing_advice import keeps_its_ends_alone, keeps_nothing_inside, warn_of_spacing
+from .spacing_advice import keeps_nothing_inside, keeps_only_inputs_and_outputs, warn_of_spacing
 from .weights_advice import warn_of_weights
 
 if TYPE_CHECKING or current_backend() == JAX:
@@ -308,7 +308,7 @@ def recomputed_call(
     def call(*args: Any, **kwargs: Any) -> Any:
         with section_recurrent_layers():
             results = call_recomputed(plain, args, kwargs, layers_in(layer), name=layer.name)
-        note(not keeps_its_ends_alone(layer))
+        note(not keeps_only_inputs_and_outputs(layer))
         return results
 
     return call

@@ -296,9 +296,11 @@ def one_by_one(h, ids):
     return h, tf.stack([y for y, _ in seen]), tf.stack([z for _, z in seen])
 
 
-@pytest.mark.parametrize(
-    "mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long(every_case=True))]
-)
+# All modes; the quick tests leave jit to CI.
+JIT_IN_CI = ["eager", "graph", pytest.param("jit", marks=pytest.mark.long(every_case=True))]
+
+
+@pytest.mark.parametrize("mode", JIT_IN_CI)
 @pytest.mark.parametrize("asked", [(0,), (1,), (0, 1)])
 def test_a_loop_keeps_the_structure(asked, mode):
     """Of three turns, each with slices of its own; the table of the head that nobody asks for has
@@ -315,9 +317,7 @@ def test_a_loop_keeps_the_structure(asked, mode):
     assert_same_structure(*found, relative=1e-5)
 
 
-@pytest.mark.parametrize(
-    "mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long(every_case=True))]
-)
+@pytest.mark.parametrize("mode", JIT_IN_CI)
 def test_second_derivatives_of_a_loop_with_sparse_gradients(mode):
     def penalty(found):
         return tf.add_n([tf.reduce_sum(tf.convert_to_tensor(g) ** 2) for g in found])
