@@ -25,6 +25,7 @@ from .backend_scan import (
     Tensor,
     Tensors,
     call_with_vjp,
+    delay_until,
     fused_matmul,
     inference_alternative,
     is_inference,
@@ -103,9 +104,9 @@ def _gru_reset_after(
     def recompute() -> Tensors:
         before = previous_states(h0, outputs)
         sum_zr = fused_matmul(inputs, before, kernels[0], recurrent[0])
-        return gates_from(
-            sum_zr, matmul_over_time(inputs, kernels[1]), matmul_over_time(before, recurrent[1])
-        )
+        # Otherwise a slice of a longer sequence is made for both products at once.
+        x_a = matmul_over_time(delay_until(inputs, sum_zr), kernels[1])
+        return gates_from(sum_zr, x_a, matmul_over_time(before, recurrent[1]))
 
     zr, a, p_a = replay_alternative([zr, a, p_a], recompute, given=[outputs])
 
@@ -128,6 +129,7 @@ def _gru_reset_after(
 
         (dh0,), (d_zr, da, d_p_a), _ = scan_in_place(back, (dh,), [zr, a, p_a], backwards=True)
         d_inputs, d_kernel = _product_gradients(inputs, kernels, (d_zr, da))
+        before = previous_states(h0, delay_until(outputs, d_kernel))  # as in fused_lstm
         of_gates, of_candidate = matrix_gradient(before, d_zr), matrix_gradient(before, d_p_a)
         d_recurrent = ops.concatenate([of_gates, of_candidate], axis=-1)
         of_zr, of_a, of_p_a = sum_over_time(d_zr), sum_over_time(da), sum_over_time(d_p_a)
@@ -199,6 +201,7 @@ def _gru_reset_before(
 
         (dh0,), (d_zr, da), _ = scan_in_place(back, (dh,), [zr, a], backwards=True)
         d_inputs, d_kernel = _product_gradients(inputs, kernels, (d_zr, da))
+        before = previous_states(h0, delay_until(outputs, d_kernel))
         d_recurrent = ops.concatenate(
             [matrix_gradient(before, d_zr), matrix_gradient(reset, da)], axis=-1
         )
@@ -238,6 +241,7 @@ def _product_gradients(
     inputs: Tensor, kernels: Tensors, gradients: Tensors
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of the inputs and of the whole kernel from those of its products."""
-    of_product = partial(matmul_over_time_gradient, inputs)
+    # One loop made both gradients, so both products read one slice of a longer sequence.
+    of_product = partial(matmul_over_time_gradient, delay_until(inputs, gradients[0]))
     (d_inputs, d_kernel), (more_d_inputs, d_candidate) = map(of_product, kernels, gradients)
     return d_inputs + more_d_inputs, ops.concatenate([d_kernel, d_candidate], axis=-1)

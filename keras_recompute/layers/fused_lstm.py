@@ -131,8 +131,11 @@ def _lstm(
             return (d @ turned, dc * f), (d,), ()
 
         (dh0, dc0), (d_gates,), _ = scan_in_place(back, (dh, dc), [gates], backwards=True)
-        d_inputs, d_kernel = matmul_over_time_gradient(inputs, kernel, d_gates)
-        before = previous_states(h0, delay_until(outputs, d_gates))
+        # Compilers that start work early would hold both while the loop runs: a slice of a longer
+        # sequence, and the previous states.
+        inputs_late = delay_until(inputs, d_gates)
+        d_inputs, d_kernel = matmul_over_time_gradient(inputs_late, kernel, d_gates)
+        before = previous_states(h0, delay_until(outputs, d_kernel))
         d_recurrent = matrix_gradient(before, d_gates)
         return d_inputs, dh0, dc0, d_kernel, d_recurrent, sum_over_time(d_gates)
 

@@ -64,8 +64,7 @@ def matmul_over_time_gradient(
     sequence: jax.Array, matrix: jax.Array, gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Return the gradients of ``sequence`` and ``matrix`` from that of ``matmul_over_time``."""
-    late = delay_until(sequence, gradient)
-    return matmul_over_time(gradient, matrix.T), matrix_gradient(late, gradient)
+    return matmul_over_time(gradient, matrix.T), matrix_gradient(sequence, gradient)
 
 
 def matrix_gradient(sequence: jax.Array, gradient: jax.Array) -> jax.Array:

@@ -55,9 +55,7 @@ def matmul_over_time_gradient(
     """Return the gradients of ``sequence`` and ``matrix`` from that of ``matmul_over_time``."""
     d_rows = tf.matmul(_rows(gradient), matrix, transpose_b=True)
     d_sequence = tf.reshape(d_rows, [-1, sequence.shape[1], matrix.shape[0]])
-    # A slice of a longer sequence would otherwise be an array during the loop that makes
-    # ``gradient``.
-    return d_sequence, matrix_gradient(delay_until(sequence, gradient), gradient)
+    return d_sequence, matrix_gradient(sequence, gradient)
 
 
 def matrix_gradient(sequence: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:

@@ -28,6 +28,7 @@ from ..graph.target_ops import Like, fenced
 from ..partition.partition import Partition
 from ..passes import target_now
 from .eager_functions import EagerFunction
+from .early_work import delay_early_work
 from .higher_order import derivative, part_for_outputs
 from .offloading import fetch, store
 from .update_order import update_tokens, updates_follow
@@ -35,11 +36,13 @@ from .update_order import update_tokens, updates_follow
 Tensors = Sequence[tf.Tensor]
 
 
-def lower(part: Partition, arguments: Tensors, *, name: str) -> list[tf.Tensor]:
+def lower(
+    part: Partition, arguments: Tensors, *, name: str, after: Tensors = ()
+) -> list[tf.Tensor]:
     """Call the partitioned function, and return its flat outputs.
 
-    In a graph the call is written there. Eagerly it runs as two compiled functions, the forward and
-    the backward program.
+    In a graph the call is written there, to begin once ``after`` is computed. Eagerly it runs as
+    two compiled functions, the forward and the backward program.
     """
     trace = part.joint.trace
     if tf.executing_eagerly():
@@ -47,7 +50,7 @@ def lower(part: Partition, arguments: Tensors, *, name: str) -> list[tf.Tensor]:
         return _eager_function(part, name)(values)
     values = capture_all(trace.values(arguments))
     values = raising_gradient(values, part.joint.no_gradient_reasons)
-    return _call(part, lambda: _forward(part, values, name), values, name)
+    return _call(part, lambda: _forward(part, values, name, after), values, name)
 
 
 def _eager_function(part: Partition, name: str) -> EagerFunction:
@@ -105,10 +108,11 @@ def _call_backward_eagerly(
     return joint.assemble(found[:tensors], found[tensors:], values)
 
 
-def _forward(part: Partition, values: Tensors, name: str) -> list[tf.Tensor]:
+def _forward(part: Partition, values: Tensors, name: str, after: Tensors = ()) -> list[tf.Tensor]:
     """Write the forward program; return the outputs, then the saved values."""
     with tf.name_scope(forward_scope(name)):
-        results = part.forward.write(values)
+        arguments = len(part.joint.trace.arguments)
+        results = part.forward.write(delay_early_work(part.forward, values, arguments, after))
     n_outputs = len(part.joint.trace.outputs)
     return [*results[:n_outputs], *store(part, results[n_outputs:], target_now())]
 

@@ -30,7 +30,12 @@ from ..kernels.normalization import fuse_normalization_gradient
 from ..kernels.pooling import rewrite_pooling
 from ..kernels.shared_kernels import share_slice_kernels
 from .completion import token_of_whole_arrays
-from .fence import fence_with_barrier, fence_with_cond, fence_with_control_deps
+from .fence import (
+    delay_with_control_deps,
+    fence_with_barrier,
+    fence_with_cond,
+    fence_with_control_deps,
+)
 from .hoisting import hoist_activation_grad
 from .min_cut import min_cut_policy
 from .prevent_constant_folding import runtime_broadcast, runtime_zeros
@@ -110,8 +115,11 @@ PASSES = {
              "with updates_in_backward a section waits for whole weights, not for one "
              "element", _UPDATES),
         Pass("delay", "delay", opaque_copies, (_XLA_CPU,),
-             "what a recurrent layer's backward pass reads behind its loop is not made before "
-             "it", _UPDATES),
+             "a section does not begin with older values while the one before runs; what a "
+             "recurrent layer's backward pass reads behind its loop is not made before it",
+             _UPDATES),
+        Pass("delay_by_control", "delay", delay_with_control_deps, (_TENSORFLOW,),
+             "the same without XLA, where operations wait for others", _UPDATES),
         Pass("prevent_constant_folding", "zeros", runtime_zeros, (_XLA,),
              "TensorFlow does not make large zeros before XLA compiles", _PROCESS),
         Pass("unstacking", "slice", select_chain_slice, (_XLA,),

@@ -33,6 +33,7 @@ from ..graph.op_sets import CONVOLUTIONS
 from ..graph.opaque_values import (
     Tensors,
     is_vectorized,
+    may_pass,
     opaque_copies,
     opaque_false,
     opaque_negative_zero,
@@ -53,6 +54,17 @@ def fence_with_control_deps(
     with tf.control_dependencies(after):
         inputs = list(map(tf.identity, inputs))
     return body(inputs)
+
+
+def delay_with_control_deps(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
+    """Return ``tensors``, which TensorFlow hands on only once every tensor of ``after`` is there.
+
+    It starts an operation as soon as there is what that reads. Loops' lists of tensors stay.
+    """
+    if is_vectorized():
+        return list(tensors)
+    with tf.control_dependencies(after):
+        return [tf.identity(t) if isinstance(t, tf.Tensor) and may_pass(t) else t for t in tensors]
 
 
 def fence_with_cond(

@@ -5,11 +5,15 @@ Each test has one array that would be made long before it is read, and fails if 
 
 from __future__ import annotations
 
+import itertools
+
 import keras
 import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
+from keras_recompute.engine.graph.dataflow import operations_before
+from keras_recompute.graph_traversal import reachable
 from keras_recompute.liveness import profile
 
 L = keras.layers
@@ -77,6 +81,67 @@ def test_an_lstm_reads_its_inputs_for_the_gradient_of_weights_behind_the_loop():
     # Of two layers four gates, outputs and cells; one gradient of outputs.
     needed = temporaries(model, (batch, steps, units), (batch, steps, 1))
     assert needed <= 14 * sequence
+
+
+def conditioned(blocks, width, wide):
+    """Return blocks that each read the same condition, through a wide layer, and their names."""
+    condition, x = inputs = keras.Input((width,)), keras.Input((width,))
+    names = [f"block_{number}" for number in range(blocks)]
+    for name in names:
+        read = L.Dense(wide, activation="tanh", name=f"{name}_condition")(condition)
+        x = L.Dense(width, activation="tanh", name=name)(L.Concatenate()([x, read]))
+    return keras.Model(inputs, L.Dense(1)(x)), names
+
+
+def test_no_section_reads_older_values_while_the_one_before_runs():
+    blocks, rows, width, wide = 12, 512, 16, 256
+    plain, names = conditioned(blocks, width, wide)
+    model = kr.checkpointed(plain, at=names[:-1])
+    model.compile("sgd", "mse", jit_compile=True)
+    shape = tf.TensorSpec((rows, width))
+    needed = profile(model, [shape, shape], tf.TensorSpec((rows, 1))).allocated_temporary_bytes
+    # Of one block the wide array, beside the narrow one, and their gradient; kernels, and twelve
+    # narrow arrays. All at once they take 13 wide arrays.
+    assert needed <= (3 + 12 * width / wide + 0.5) * rows * wide * 4
+
+
+def test_without_xla_too():
+    plain, names = conditioned(3, 2, 8)
+    model = kr.checkpointed(plain, at=names[:-1])
+    inputs = [tf.ones((4, 2)), tf.ones((4, 2))]
+    write = tf.function(lambda: model(inputs, training=True), autograph=False)
+    graph = write.get_concrete_function().graph
+    products = [op for op in graph.get_operations() if op.type == "MatMul"]
+    sections = ["forward.section-0/", "forward.section-1/", "forward.end/"]
+    for before, section in itertools.pairwise(sections):
+        in_section = [op for op in products if section in op.name]
+        assert in_section
+        for product in in_section:
+            earlier = reachable([product], operations_before)
+            assert any(before in op.name for op in earlier), product.name
+
+
+@pytest.mark.parametrize(
+    ("layer", "sequences"),
+    [
+        # The gradient of four gates, the inputs as the product reads them, and the outputs.
+        (kr.LSTM(32, return_sequences=True), 4 + 2 + 1),
+        # Gradients of two gates, of the candidate and of its product, inputs and outputs.
+        (kr.GRU(32, return_sequences=True), 2 + 1 + 1 + 2 + 1),
+        # While the loop runs: two gates and the candidate, twice; the outputs, the states before
+        # each step, and these as they are reset.
+        (kr.GRU(32, return_sequences=True, reset_after=False), 2 * 2 + 1 + 1 + 1 + 1),
+    ],
+    ids=["lstm", "gru", "gru-reset-before"],
+)
+def test_kernels_of_a_recurrent_layer_get_their_gradients_one_after_the_other(layer, sequences):
+    batch, steps, features = 8, 256, 64
+    inputs = keras.Input((steps, features), batch_size=batch)
+    model = keras.Model(inputs, L.Dense(1)(layer(inputs)))
+    sequence = batch * steps * layer.units * 4
+    # Both at once take the previous states too, and in a GRU the inputs twice.
+    needed = temporaries(model, (batch, steps, features), (batch, steps, 1))
+    assert needed <= (sequences + 0.25) * sequence
 
 
 def convolutions(count, activation, side, channels):
