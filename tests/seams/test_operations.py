@@ -10,6 +10,7 @@ from keras_recompute.seams.tensorflow.operations import (
     SHAPES,
     copy_element_types,
     is_stateful,
+    number_in_graph,
     redirect_readers,
     replace_input,
     type_is_stateful,
@@ -29,6 +30,15 @@ def test_state_is_told_by_operation_and_by_type():
     assert type_is_stateful("RandomUniform")
     assert not type_is_stateful("Sin")
     assert type_is_stateful("NobodysOperation")
+
+
+@pytest.mark.usefixtures("graph")
+def test_later_operations_have_greater_numbers():
+    made = [tf.constant(1.0)]
+    for _ in range(3):
+        made.append(made[-1] + made[0])
+    numbers = [number_in_graph(tensor.op) for tensor in made]
+    assert numbers == sorted(set(numbers))
 
 
 @pytest.mark.usefixtures("graph")

@@ -1,66 +1,99 @@
-"""Early work: what a compiler would begin while the section before still runs.
+"""Early work: what a compiler would begin while the checkpointed call before still runs.
 
-A section reads what the section before made, and may read older values: a slice of the model's
-input, a condition that every block reads, the result of an encoder. TensorFlow, and XLA's own
-scheduler on a CPU, start work as soon as they can. They would compute products of older values in
-front of all sections, and hold the results of all of them. So what a section computes of older
-values alone waits for the section before.
+A call reads what follows from the results of the call before, and may read older values: a slice
+of the model's input, a condition that every block reads, the result of an encoder. TensorFlow, and
+XLA's own scheduler on a CPU, start work as soon as they can. They would compute products of older
+values in front of all calls, and hold the results of all of them. So what a call computes of older
+values alone waits for the call before.
 
 What it gains: benchmarks/notes/updates.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import tensorflow as tf
 
-from ..graph.dataflow import pick, put, tensor_refs
-from ..graph.op_sets import LOOPS, PRODUCTS
+from ...graph_traversal import reachable
+from ...seams.tensorflow.operations import number_in_graph
+from ..graph.dataflow import makers, operations_before, pick, put, tensor_refs
+from ..graph.graph_state import graph_state
+from ..graph.op_sets import LOOPS, PRODUCTS, known_elements
 from ..graph.target_ops import delay
 from ..partition.program import GraphProgram
 
-_WORK = PRODUCTS.union(LOOPS)
+_LAST_CALL = "_keras_recompute_last_call"
+
+
+def note_call(results: Iterable[tf.Tensor]) -> None:
+    """Note the ``results`` of a call that was written into the graph under construction."""
+    graph_state(tf.compat.v1.get_default_graph(), _LAST_CALL, list)[:] = makers(results)
 
 
 def delay_early_work(
-    program: GraphProgram, values: Sequence[tf.Tensor], arguments: int, after: Sequence[tf.Tensor]
+    program: GraphProgram, values: Sequence[tf.Tensor], weights: Collection[int]
 ) -> list[tf.Tensor]:
-    """Return ``values``, one per port of ``program``; some of them wait until ``after`` is there.
+    """Return ``values``, one per port of ``program``; older ones wait where products read them.
 
-    The first ``arguments`` of the ports are those of the section. The others are weights, which a
-    product reads beside them, and need not wait.
+    They wait for the values that follow from the results of the call before. ``weights`` are the
+    numbers of ports that a product reads beside a value, and that need not wait themselves.
     """
     given, target = list(values), program.target
-    awaited = [tensor for tensor in after if tensor.dtype.is_floating]
-    if not awaited or not target.at("delay"):
+    before = graph_state(tf.compat.v1.get_default_graph(), _LAST_CALL, list)
+    if not before or not target.at("delay"):
         return given
-    made = tensor_refs(after)
-    old = [number for number in range(arguments) if given[number].ref() not in made]
-    early = ports_with_early_work(program, old, range(arguments))
-    put(given, early, delay(pick(given, early), target, after=awaited))
+    first = min(map(number_in_graph, before))
+    following: list[int] = []
+    older: list[int] = []
+    for number, value in enumerate(given):
+        if number not in weights:
+            (following if _follows(value.op, before, first) else older).append(number)
+    awaited = [value for value in pick(given, following) if value.dtype.is_floating]
+    if awaited and older:
+        early = ports_with_early_work(program, older, following)
+        put(given, early, delay(pick(given, early), target, after=awaited))
     return given
 
 
-def ports_with_early_work(
-    program: GraphProgram, old: Collection[int], arguments: Collection[int]
-) -> list[int]:
-    """Return the numbers of the ``old`` ports that products and loops follow from.
+def _follows(operation: tf.Operation, before: Collection[tf.Operation], first: int) -> bool:
+    """Whether ``operation`` is one of ``before``, or reads what follows from them.
 
-    A product that also follows from another one of the ``arguments`` is no early work.
+    The earliest of them has the number ``first`` in their graph.
     """
-    waiting = {t.ref() for n in arguments if n not in old for t in program.ports[n]}
-    # The old ports that a tensor follows from.
-    origins = {t.ref(): frozenset([n]) for n in old for t in program.ports[n]}
+
+    def no_older(operation: tf.Operation) -> list[tf.Operation]:
+        return [op for op in operations_before(operation) if number_in_graph(op) >= first]
+
+    return not reachable([operation], no_older).keys().isdisjoint(before)
+
+
+def ports_with_early_work(
+    program: GraphProgram, older: Iterable[int], following: Iterable[int]
+) -> list[int]:
+    """Return the numbers of the ``older`` ports whose products could run ahead.
+
+    These are products, and loops, which read nothing of the ports that are ``following``, and whose
+    result is no smaller than what they read.
+    """
+    waiting = {t.ref() for n in following for t in program.ports[n]}
+    # The older ports that a tensor follows from.
+    origins = {t.ref(): frozenset([n]) for n in older for t in program.ports[n]}
     early: set[int] = set()
     for operation in program.operations:
-        read = tensor_refs(operation.inputs)
         results = tensor_refs(operation.outputs)
-        if not waiting.isdisjoint(read):
+        if not waiting.isdisjoint(tensor_refs(operation.inputs)):
             waiting |= results
             continue
-        of_old = frozenset().union(*(origins[ref] for ref in read if ref in origins))
-        origins.update(dict.fromkeys(results, of_old))
-        if operation.type in _WORK:
-            early |= of_old
+        read = [tensor for tensor in operation.inputs if tensor.ref() in origins]
+        if not read:
+            continue
+        of_older: frozenset[int] = frozenset().union(*(origins[tensor.ref()] for tensor in read))
+        origins.update(dict.fromkeys(results, of_older))
+        if operation.type in LOOPS or (operation.type in PRODUCTS and _is_grown(operation, read)):
+            early |= of_older
     return sorted(early)
+
+
+def _is_grown(operation: tf.Operation, read: Iterable[tf.Tensor]) -> bool:
+    return known_elements(operation.outputs[0]) >= min(map(known_elements, read))

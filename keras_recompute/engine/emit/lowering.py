@@ -28,7 +28,7 @@ from ..graph.target_ops import Like, fenced
 from ..partition.partition import Partition
 from ..passes import target_now
 from .eager_functions import EagerFunction
-from .early_work import delay_early_work
+from .early_work import delay_early_work, note_call
 from .higher_order import derivative, part_for_outputs
 from .offloading import fetch, store
 from .update_order import update_tokens, updates_follow
@@ -36,13 +36,11 @@ from .update_order import update_tokens, updates_follow
 Tensors = Sequence[tf.Tensor]
 
 
-def lower(
-    part: Partition, arguments: Tensors, *, name: str, after: Tensors = ()
-) -> list[tf.Tensor]:
+def lower(part: Partition, arguments: Tensors, *, name: str) -> list[tf.Tensor]:
     """Call the partitioned function, and return its flat outputs.
 
-    In a graph the call is written there, to begin once ``after`` is computed. Eagerly it runs as
-    two compiled functions, the forward and the backward program.
+    In a graph the call is written there. Eagerly it runs as two compiled functions, the forward and
+    the backward program.
     """
     trace = part.joint.trace
     if tf.executing_eagerly():
@@ -50,7 +48,9 @@ def lower(
         return _eager_function(part, name)(values)
     values = capture_all(trace.values(arguments))
     values = raising_gradient(values, part.joint.no_gradient_reasons)
-    return _call(part, lambda: _forward(part, values, name, after), values, name)
+    outputs = _call(part, lambda: _forward(part, values, name), values, name)
+    note_call(outputs)
+    return outputs
 
 
 def _eager_function(part: Partition, name: str) -> EagerFunction:
@@ -108,12 +108,14 @@ def _call_backward_eagerly(
     return joint.assemble(found[:tensors], found[tensors:], values)
 
 
-def _forward(part: Partition, values: Tensors, name: str, after: Tensors = ()) -> list[tf.Tensor]:
+def _forward(part: Partition, values: Tensors, name: str) -> list[tf.Tensor]:
     """Write the forward program; return the outputs, then the saved values."""
+    trace = part.joint.trace
+    first_weight = len(trace.arguments)
+    weights = range(first_weight, first_weight + len(trace.variables))
     with tf.name_scope(forward_scope(name)):
-        arguments = len(part.joint.trace.arguments)
-        results = part.forward.write(delay_early_work(part.forward, values, arguments, after))
-    n_outputs = len(part.joint.trace.outputs)
+        results = part.forward.write(delay_early_work(part.forward, values, weights))
+    n_outputs = len(trace.outputs)
     return [*results[:n_outputs], *store(part, results[n_outputs:], target_now())]
 
 

@@ -115,8 +115,8 @@ PASSES = {
              "with updates_in_backward a section waits for whole weights, not for one "
              "element", _UPDATES),
         Pass("delay", "delay", opaque_copies, (_XLA_CPU,),
-             "a section does not begin with older values while the one before runs; what a "
-             "recurrent layer's backward pass reads behind its loop is not made before it",
+             "a call does not begin with older values while the one before runs; what a recurrent "
+             "layer's backward pass reads behind its loop is not made before it",
              _UPDATES),
         Pass("delay_by_control", "delay", delay_with_control_deps, (_TENSORFLOW,),
              "the same without XLA, where operations wait for others", _UPDATES),

@@ -25,6 +25,7 @@ import tensorflow as tf
 from ..capture.custom_vjp import Gradients, Tensors, custom_vjp_twice, differentiable_vjp
 from ..capture.missing_gradients import raising_gradient
 from ..emit.eager_functions import CompiledFunctions, EagerFunction
+from ..emit.early_work import note_call
 from ..graph.captures import capture_all
 from ..partition.partition import Partition
 from .scan_gradients import slice_values, sparse_ports
@@ -84,7 +85,7 @@ def scan_sections(
     )
     values = capture_all(part.joint.trace.values(arguments))
     values = raising_gradient(values, part.joint.no_gradient_reasons)
-    return custom_vjp_twice(
+    results = custom_vjp_twice(
         lambda: loop.results(values),
         loop.gradient,
         loop.recompute_primal,
@@ -93,6 +94,8 @@ def scan_sections(
         name=name,
         tells_apart=True,
     )
+    note_call(results)
+    return results
 
 
 def _eager_loop(

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import keras
 import tensorflow as tf
@@ -177,7 +177,6 @@ class _Context:
     levels: int = 1
     without_gradient: Collection[Key] = ()
     keeps_results: bool = True
-    made: list[tf.Tensor] = field(default_factory=list)  # by the step before
 
     @property
     def policy(self) -> Policy:
@@ -235,10 +234,8 @@ def _run_section(section: Section, context: _Context, name: str, policy: Policy 
         )
 
     part, side_outputs = context.partitions.get(section, key, build)
-    results = lower(part, arguments, name=name, after=tuple(context.made))
-    outputs = side_outputs.reattach(results)
-    context.made[:] = outputs
-    context.values.update(zip(section.outputs, outputs))
+    results = lower(part, arguments, name=name)
+    context.values.update(zip(section.outputs, side_outputs.reattach(results)))
 
 
 def _run_loop(loop: SectionLoop, context: _Context, name: str) -> None:
@@ -310,7 +307,6 @@ def _run_as_loop(
         batch=context.batch,
         name=name,
     )
-    context.made[:] = results
     for request, keys, result in zip(loop.requests, loop.results, results):
         if isinstance(request, StackedOutput) and request.axis is None:
             values = paths.unstack(result, name) if weights else tf.unstack(result)

@@ -27,6 +27,11 @@ def type_is_stateful(name: str) -> bool:
     return definition is None or definition.is_stateful
 
 
+def number_in_graph(operation: tf.Operation) -> int:
+    """Return a number that is greater than those of all operations made earlier in its graph."""
+    return int(operation._id)
+
+
 def replace_input(operation: tf.Operation, index: int, tensor: tf.Tensor) -> None:
     """Make ``operation`` read ``tensor`` as its input number ``index``."""
     operation._update_input(index, tensor)

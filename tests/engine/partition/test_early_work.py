@@ -12,6 +12,8 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
+from keras_recompute.engine import build, target_now, trace
+from keras_recompute.engine.emit.early_work import ports_with_early_work
 from keras_recompute.engine.graph.dataflow import operations_before
 from keras_recompute.graph_traversal import reachable
 from keras_recompute.liveness import profile
@@ -83,26 +85,97 @@ def test_an_lstm_reads_its_inputs_for_the_gradient_of_weights_behind_the_loop():
     assert needed <= 14 * sequence
 
 
+class Block(keras.layers.Layer):
+    """A layer of two inputs, which reads the second through a wide layer."""
+
+    def __init__(self, wide, **kwargs):
+        super().__init__(**kwargs)
+        self.wide = L.Dense(wide, activation="tanh")
+
+    def build(self, shapes):
+        self.narrow = L.Dense(shapes[0][-1], activation="tanh")
+        self.wide.build(shapes[1])
+        self.narrow.build((None, shapes[0][-1] + self.wide.units))
+
+    def call(self, inputs):
+        x, condition = inputs
+        return self.narrow(keras.ops.concatenate([x, self.wide(condition)], axis=-1))
+
+
 def conditioned(blocks, width, wide):
-    """Return blocks that each read the same condition, through a wide layer, and their names."""
+    """Return blocks that each read the same condition, and their names."""
     condition, x = inputs = keras.Input((width,)), keras.Input((width,))
     names = [f"block_{number}" for number in range(blocks)]
     for name in names:
-        read = L.Dense(wide, activation="tanh", name=f"{name}_condition")(condition)
-        x = L.Dense(width, activation="tanh", name=name)(L.Concatenate()([x, read]))
-    return keras.Model(inputs, L.Dense(1)(x)), names
+        x = Block(wide, name=name)([x, condition])
+    return keras.Model(inputs, x), names
 
 
-def test_no_section_reads_older_values_while_the_one_before_runs():
-    blocks, rows, width, wide = 12, 512, 16, 256
-    plain, names = conditioned(blocks, width, wide)
+def by_functions(plain, names):
+    """Return the model's training step with each block as a checkpointed function."""
+    blocks = [kr.checkpoint(plain.get_layer(name)) for name in names]
+
+    @tf.function(jit_compile=True, autograph=False)
+    def step(inputs, _):
+        condition, x = inputs
+        with tf.GradientTape() as tape:
+            for block in blocks:
+                # What is between two blocks follows from the first.
+                x = block([x + 1.0, condition])
+            loss = tf.reduce_mean(x**2)
+        weights = [v.value for v in plain.trainable_variables]
+        for weight, gradient in zip(weights, tape.gradient(loss, weights)):
+            weight.assign_sub(gradient)
+        return loss
+
+    return step
+
+
+def by_sections(plain, names):
     model = kr.checkpointed(plain, at=names[:-1])
     model.compile("sgd", "mse", jit_compile=True)
+    return model
+
+
+def by_layers(plain, _):
+    model = kr.checkpointed(plain, layers="block_*")
+    model.compile("sgd", "mse", jit_compile=True)
+    return model
+
+
+def _is_small(tensor):
+    return tf.reduce_sum(tensor) < 1.0
+
+
+@pytest.mark.parametrize(
+    "recomputed", [by_sections, by_layers, by_functions], ids=["sections", "layers", "functions"]
+)
+def test_no_call_reads_older_values_while_the_one_before_runs(recomputed):
+    blocks, rows, width, wide = 12, 512, 16, 256
+    step = recomputed(*conditioned(blocks, width, wide))
     shape = tf.TensorSpec((rows, width))
-    needed = profile(model, [shape, shape], tf.TensorSpec((rows, 1))).allocated_temporary_bytes
-    # Of one block the wide array, beside the narrow one, and their gradient; kernels, and twelve
-    # narrow arrays. All at once they take 13 wide arrays.
-    assert needed <= (3 + 12 * width / wide + 0.5) * rows * wide * 4
+    needed = profile(step, [shape, shape], shape).allocated_temporary_bytes
+    # Of one block the wide array, beside the narrow one, and their gradient; of all blocks the
+    # narrow array; kernels. With the wide arrays of all blocks at once it would be 13.
+    assert needed <= (3 + blocks * width / wide + 0.5) * rows * wide * 4
+
+
+@pytest.mark.parametrize(
+    ("function", "is_early"),
+    [
+        (lambda x, old: x + old @ tf.ones((4, 4)), True),
+        (lambda x, old: x + tf.transpose(old[:, :2]) @ tf.ones((3, 4)), True),
+        (lambda x, old: x + tf.while_loop(_is_small, lambda t: t + t, [old])[0], True),
+        (lambda x, old: x + old @ tf.ones((4, 1)), False),  # smaller than what it reads
+        (lambda x, old: (x + old) @ tf.ones((4, 4)), False),
+        (lambda x, old: x + old * 2.0, False),  # arithmetic is repeated where it is read
+    ],
+    ids=["product", "of-a-part", "loop", "small", "of-both", "arithmetic"],
+)
+def test_early_work_is_a_product_of_older_values_alone(function, is_early):
+    specs = [tf.TensorSpec((1, 4)), tf.TensorSpec((3, 4))]
+    program = build(trace(function, specs, target_now()), policy=None).forward
+    assert ports_with_early_work(program, [1], [0]) == [1] * is_early
 
 
 def test_without_xla_too():
