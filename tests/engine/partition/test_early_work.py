@@ -178,7 +178,7 @@ def test_early_work_is_a_product_of_older_values_alone(function, is_early):
     assert ports_with_early_work(program, [1], [0]) == [1] * is_early
 
 
-def test_without_xla_too():
+def test_without_xla_a_call_waits_for_the_one_before_too():
     plain, names = conditioned(3, 2, 8)
     model = kr.checkpointed(plain, at=names[:-1])
     inputs = [tf.ones((4, 2)), tf.ones((4, 2))]
