@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal, jaxprs_in_params
 
-from ..keras_backend.jax_remat import NEVER
+from ..keras_backend.jax_fence import NEVER
 from ..seams.jax.tracing import scan_counts
 
 # Equations that are calls of a jaxpr, and the parameter that holds it.

@@ -32,7 +32,7 @@ from ..engine.inspection import (
 )
 from ..engine.policies import Decision
 from ..errors import InvalidArgumentError
-from ..keras_backend.jax_remat import is_differentiable
+from ..keras_backend.jax_fence import is_differentiable
 from ..seams.keras.call_context import autocast_to
 from ..user_code import Source, source_among
 from .flat_program import FlatEquation, FlatProgram, FlatValue, flatten, live_equations

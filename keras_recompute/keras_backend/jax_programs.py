@@ -17,7 +17,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jax.extend.linear_util import WrappedFun
 
-from .jax_remat import is_differentiable
+from .jax_fence import is_differentiable
 
 
 def do_the_same(first: Any, second: Any) -> bool:

@@ -3,11 +3,10 @@
 ``jax.checkpoint`` puts an optimization barrier before the replay. XLA for GPUs and TPUs keeps it
 until it has scheduled. XLA for CPUs drops it before, merges the replay with the forward pass, and
 saves nothing. There the replay stands in a branch instead. A branch is compiled on its own, so
-nothing in it is merged or started early. Its predicate is always true, and no compiler can know
-that: the first element of the incoming gradient is not one chosen NaN, which no arithmetic makes.
+nothing in it is merged or started early. Its predicate, of the incoming gradient, is that of
+``jax_fence``.
 
-Sources: JAX's documentation of ``jax.checkpoint`` and ``jax.custom_vjp``; the branch is that of
-``engine.passes.fence``.
+Source: JAX's documentation of ``jax.checkpoint`` and ``jax.custom_vjp``.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import jaxpr_as_fun
 
-from ..backends import CPU, described_backend
 from ..seams.jax.flash_attention import checked_for_gradients
 from ..seams.jax.tracing import is_mapped_here
 from ..user_code import warn_user
+from . import jax_fence
 from .jax_convolutions import Function, has_convolutions, with_fast_convolutions
+from .jax_early_work import EarlyWork, last_call, note_call
+from .jax_fence import drops_barriers, is_differentiable, is_usual
 from .jax_grouped_convolutions import convolutions_by_group
-
-# A quiet NaN whose payload no floating-point unit generates.
-NEVER = 0x7FD5_AA5A
 
 Arrays = Sequence[jax.Array]
 
 
 named_scope = jax.named_scope
+read_after = jax_fence.read_after
 
 
 def same_state(*_: Any) -> Callable[[], contextlib.AbstractContextManager[None]]:
@@ -66,7 +65,7 @@ def kernels_laid_out_again() -> contextlib.AbstractContextManager[None]:
 
 def leaner_convolutions() -> contextlib.AbstractContextManager[None]:
     """Return a context in which Keras's grouped convolutions take less memory on a CPU."""
-    return convolutions_by_group() if _drops_barriers() else contextlib.nullcontext()
+    return convolutions_by_group() if drops_barriers() else contextlib.nullcontext()
 
 
 def is_plain_module(_: Any) -> bool:
@@ -100,18 +99,6 @@ def flatten(nest: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
     return leaves, structure.unflatten
 
 
-def read_after(value: jax.Array, ends: Arrays) -> jax.Array:
-    """Return ``value``, which a CPU reads when those of ``ends`` are there.
-
-    Else XLA begins all sections with what does not depend on the section before, such as the
-    products of all timesteps with the kernel of a recurrent layer, and holds that for all of them.
-    """
-    ends = list(filter(is_differentiable, ends))
-    if not ends or not _drops_barriers():
-        return value
-    return jnp.where(_is_usual(ends), value, jnp.zeros_like(value))
-
-
 def unshare(_: Any) -> None:
     """Do nothing: an assignment to a variable gives it another array."""
 
@@ -130,10 +117,11 @@ def recomputed(
     scope of the backward pass in the names of operations. ``layers``, which it calls, make no
     difference on JAX. ``policy`` is one of JAX's; without one nothing is saved.
     """
-    if not _drops_barriers():
+    if not drops_barriers():
         return jax.checkpoint(checked_for_gradients()(function), policy=policy)
 
-    def run(*values: jax.Array) -> list[jax.Array]:
+    def call(*values: jax.Array) -> list[jax.Array]:
+        before = last_call()
         # Python runs once, as under jax.checkpoint: what it changes is not changed again.
         with leaner_convolutions():
             traced = jax.make_jaxpr(function)(*values)
@@ -155,9 +143,13 @@ def recomputed(
             return jax.checkpoint(without_captures, policy=policy)(*given)
         convolves = has_convolutions(traced.jaxpr)
         run_gradient = _in_branch_with_fast_convolutions if convolves else _in_branch
-        return _with_gradient_by(run_gradient, without_captures, name, policy)(*given)
+        early = EarlyWork(traced.jaxpr, given, before)
+        run = _with_gradient_by(run_gradient, without_captures, name, policy, early.delayed)
+        results = run(*given)
+        note_call(results)
+        return results
 
-    return run
+    return call
 
 
 def kept_in_loop(function: Function) -> Function:
@@ -166,7 +158,7 @@ def kept_in_loop(function: Function) -> Function:
     It captures no arrays, and keeps what its gradient reads. On a CPU the convolutions of the
     gradient have the form that is fast there.
     """
-    if not _drops_barriers():
+    if not drops_barriers():
         return function
     everything = jax.checkpoint_policies.everything_saveable
     return _with_gradient_by(_at_once_with_fast_convolutions, function, "", everything)
@@ -200,17 +192,13 @@ def _axes_of_vmap(traced: Any) -> list[str]:
     return [each.name for each in effects if each.name not in mapped]
 
 
-def _drops_barriers() -> bool:
-    return (described_backend() or jax.default_backend()) == CPU
-
-
 # Runs a gradient: a function of what was kept and of incoming gradients. The second function, which
 # has the same types, is for a branch that is never taken.
 RunGradient = Callable[[Function, Function, Any, Arrays], list[jax.Array]]
 
 
 def _in_branch(gradient: Function, never: Function, kept: Any, incoming: Arrays) -> list[jax.Array]:
-    return jax.lax.cond(_is_usual(incoming), gradient, never, kept, incoming)
+    return jax.lax.cond(is_usual(incoming), gradient, never, kept, incoming)
 
 
 def _in_branch_with_fast_convolutions(
@@ -265,11 +253,16 @@ def _with_values(values: Arrays, numbers: Sequence[int], new: Arrays) -> list[ja
 
 
 def _with_gradient_by(
-    run_gradient: RunGradient, function: Function, name: str, policy: Any
+    run_gradient: RunGradient,
+    function: Function,
+    name: str,
+    policy: Any,
+    delayed: Callable[[Arrays], Arrays] = list,
 ) -> Function:
     """Return ``function``, which captures nothing, with a gradient that ``run_gradient`` runs.
 
-    Kept are the arguments, or what JAX saves by a ``policy``.
+    Kept are the arguments, or what JAX saves by a ``policy``. The forward pass computes with the
+    ``delayed`` arguments.
     """
     # Numbers of the arguments by which JAX differentiates, and the number of all arguments.
     differentiated: list[int] = []
@@ -282,10 +275,10 @@ def _with_gradient_by(
         count = len(given)
         values = tuple(each.value for each in given)
         if policy is None:
-            return function(*values), values
+            return function(*delayed(values)), values
 
         def of_these(*chosen: jax.Array) -> list[jax.Array]:
-            return function(*_with_values(values, differentiated, chosen))
+            return function(*delayed(_with_values(values, differentiated, chosen)))
 
         # The function that JAX returns is a pytree: its leaves are what the policy saves.
         saving = jax.checkpoint(of_these, policy=policy)
@@ -336,38 +329,3 @@ def _replayed(
         return [jnp.zeros_like(values[number]) for number in floating]
 
     return run_gradient(gradients, never_taken, list(values), list(incoming))
-
-
-def _is_usual(incoming: Arrays) -> jax.Array:
-    """Return True, as a value that depends on all ``incoming`` and that no compiler knows."""
-    # It has no gradient. Without this the rule below would be differentiated.
-    return _is_usual_of_all([jax.lax.stop_gradient(gradient) for gradient in incoming])
-
-
-@custom_vmap
-def _is_usual_of_all(incoming: Arrays) -> jax.Array:
-    usual = jnp.asarray(True)
-    for gradient in incoming:
-        if gradient.size:
-            bits = jax.lax.bitcast_convert_type(_one_of(jnp.real(gradient)), jnp.uint32)
-            usual = usual & (bits != jnp.uint32(NEVER))
-    return usual
-
-
-@_is_usual_of_all.def_vmap
-def _(_: int, __: Any, incoming: Arrays) -> tuple[jax.Array, bool]:
-    # One predicate for all elements: a branch on several would run both of its sides.
-    return _is_usual_of_all(incoming), False
-
-
-def _one_of(gradient: jax.Array) -> jax.Array:
-    """Return a number that depends on ``gradient``, and is no NaN that it does not have."""
-    # Where types say how arrays are sharded, JAX takes no single element of a sharded array.
-    is_sharded = any(axis is not None for axis in jax.typeof(gradient).sharding.spec)
-    number = jnp.max(gradient) if is_sharded else gradient.reshape(-1)[0]
-    return number.astype(jnp.float32)
-
-
-def is_differentiable(value: Any) -> bool:
-    """Whether ``value`` is of a type that has gradients."""
-    return bool(jnp.issubdtype(value.dtype, jnp.inexact))

@@ -7,7 +7,10 @@ jax = pytest.importorskip("jax")
 from keras_recompute.seams.jax.tracing import (  # noqa: E402
     is_mapped_here,
     is_tracing,
+    maker,
+    makers_before,
     scan_counts,
+    varying_axes,
 )
 
 ONES = jax.numpy.ones((3, 2))
@@ -60,3 +63,49 @@ def test_what_a_scan_is_given():
     traced = jax.make_jaxpr(loop)(1.0, 2.0, 3.0)
     (scan,) = [each for each in traced.eqns if each.primitive.name == "scan"]
     assert scan_counts(scan.params) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        jax.make_jaxpr,
+        lambda f: jax.jit(jax.grad(f)),
+        lambda f: jax.jit(lambda x: jax.jvp(f, (x,), (x,))),
+        lambda f: jax.jit(jax.grad(jax.grad(f))),
+        lambda f: jax.jit(lambda x: jax.vmap(f)(x[None])),
+    ],
+    ids=["trace", "grad", "jvp", "second", "vmap"],
+)
+def test_what_made_a_value(transform):
+    seen = []
+
+    def function(x):
+        sine = jax.numpy.sin(x)
+        product = sine * x
+        seen.append((maker(product), makers_before(maker(product)), maker(sine)))
+        return product
+
+    transform(function)(2.0)
+    ((of_product, before, of_sine),) = seen
+    assert of_product.primitive.name == "mul"
+    assert of_sine.primitive.name == "sin"
+    assert any(each is of_sine for each in before)
+    assert all(each is not of_product for each in before)
+
+
+def test_nothing_made_an_array():
+    assert maker(ONES) is None
+
+
+def test_axes_along_which_a_value_varies():
+    mesh = jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
+    seen = []
+
+    def function(x, y):
+        seen.extend([varying_axes(x), varying_axes(y)])
+        return x
+
+    specs = jax.P("rows"), jax.P()
+    jax.jit(jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=specs[0]))(ONES, ONES)
+    assert seen == [{"rows"}, set()]
+    assert varying_axes(ONES) == set()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 from jax._src import core
+from jax._src.interpreters.ad import JVPTracer, LinearizeTracer
 from jax._src.interpreters.batching import BatchTrace, BatchTracer
 
 
@@ -32,3 +34,20 @@ def scan_counts(parameters: Mapping[str, Any]) -> tuple[int, int]:
         return parameters["num_consts"], parameters["num_carry"]
     constants, carried, _ = map(len, map(list, parameters["ft_in"].unpack()))  # from JAX 0.11
     return constants, carried
+
+
+def maker(value: Any) -> Any:
+    """Return the equation that made ``value`` in the jaxpr that is traced; None if none did."""
+    while isinstance(value, (JVPTracer, LinearizeTracer, BatchTracer)):
+        value = value.val if isinstance(value, BatchTracer) else value.primal
+    return getattr(value, "parent", None)
+
+
+def makers_before(equation: Any) -> list[Any]:
+    """Return the equations that made what ``equation`` reads."""
+    return list(filter(None, map(maker, equation.in_tracers)))
+
+
+def varying_axes(value: Any) -> frozenset[str]:
+    """Return the axes of ``jax.shard_map`` along which ``value`` varies, as its type says."""
+    return frozenset(jax.typeof(value).manual_axis_type.varying)

@@ -17,6 +17,7 @@ from keras_recompute.engine.emit.early_work import ports_with_early_work
 from keras_recompute.engine.graph.dataflow import operations_before
 from keras_recompute.graph_traversal import reachable
 from keras_recompute.liveness import profile
+from tests.oracles.conditioned_blocks import conditioned
 
 L = keras.layers
 
@@ -83,32 +84,6 @@ def test_an_lstm_reads_its_inputs_for_the_gradient_of_weights_behind_the_loop():
     # Of two layers four gates, outputs and cells; one gradient of outputs.
     needed = temporaries(model, (batch, steps, units), (batch, steps, 1))
     assert needed <= 14 * sequence
-
-
-class Block(keras.layers.Layer):
-    """A layer of two inputs, which reads the second through a wide layer."""
-
-    def __init__(self, wide, **kwargs):
-        super().__init__(**kwargs)
-        self.wide = L.Dense(wide, activation="tanh")
-
-    def build(self, shapes):
-        self.narrow = L.Dense(shapes[0][-1], activation="tanh")
-        self.wide.build(shapes[1])
-        self.narrow.build((None, shapes[0][-1] + self.wide.units))
-
-    def call(self, inputs):
-        x, condition = inputs
-        return self.narrow(keras.ops.concatenate([x, self.wide(condition)], axis=-1))
-
-
-def conditioned(blocks, width, wide):
-    """Return blocks that each read the same condition, and their names."""
-    condition, x = inputs = keras.Input((width,)), keras.Input((width,))
-    names = [f"block_{number}" for number in range(blocks)]
-    for name in names:
-        x = Block(wide, name=name)([x, condition])
-    return keras.Model(inputs, x), names
 
 
 def by_functions(plain, names):

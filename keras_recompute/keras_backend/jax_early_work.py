@@ -1,0 +1,177 @@
+"""Early work on JAX: what XLA for CPUs would begin while the checkpointed call before still runs.
+
+A call reads what follows from the results of the call before, and may read older values, such as a
+condition that every block reads. XLA would compute their products in front of all calls, and hold
+the results of all of them. So what a call computes of older values alone waits for the call before.
+
+``engine.emit.early_work`` is the same for TensorFlow, and says what it gains.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+import jax
+from jax.extend.core import Jaxpr, Literal, jaxprs_in_params
+
+from ..seams.jax.tracing import maker, makers_before, varying_axes
+from .jax_fence import is_differentiable, read_after
+
+_PRODUCTS = {"dot_general", "conv_general_dilated", "ragged_dot_general"}
+_LOOPS = {"scan", "while"}
+# Numbers of the arguments that a value follows from; None if one that is awaited is among them.
+Origins = frozenset[int] | None
+_NONE: frozenset[int] = frozenset()
+
+
+class _Trace(threading.local):
+    """What this thread traces: equations, by their identities, since they have no hash."""
+
+    def __init__(self) -> None:
+        # Of the last call those that made its results.
+        self.last_call = _Equations()
+        # Those that stand in front of the last call, and others that were met behind it.
+        self.older, self.met = _Equations(), _Equations()
+
+
+_Equations = WeakValueDictionary[int, Any]
+_trace = _Trace()
+
+
+def last_call() -> _Equations:
+    """Return the equations that made the results of the last checkpointed call."""
+    return _trace.last_call
+
+
+def note_call(results: Iterable[Any]) -> None:
+    """Note the ``results`` of a checkpointed call."""
+    _trace.older.update(_trace.met)
+    _trace.met.clear()
+    made_by = filter(None, map(maker, results))
+    _trace.last_call = _Equations((id(equation), equation) for equation in made_by)
+
+
+class EarlyWork:
+    """What a call of a function with these arguments would begin early.
+
+    Args:
+        jaxpr: What it computes.
+        given: The arguments and captured arrays that it reads, in this order.
+        before: The last call, as it was before this one was traced.
+    """
+
+    def __init__(self, jaxpr: Jaxpr, given: Sequence[jax.Array], before: _Equations) -> None:
+        self._awaited: list[int] = []
+        self._early: list[int] = []
+        if not before:
+            return
+        following = [number for number, value in enumerate(given) if _follows(value, before)]
+        self._awaited = [number for number in following if is_differentiable(given[number])]
+        if self._awaited:
+            awaited = [given[number] for number in self._awaited]
+            may_wait = {number for number, value in enumerate(given) if _may_wait(value, awaited)}
+            self._early = early_arguments(jaxpr, following, may_wait)
+
+    def delayed(self, values: Sequence[jax.Array]) -> list[jax.Array]:
+        """Return ``values``, its arguments, of which early ones wait for those that follow."""
+        awaited = [values[number] for number in self._awaited]
+        waiting = list(values)
+        for number in self._early:
+            waiting[number] = read_after(values[number], awaited)
+        return waiting
+
+
+def _follows(value: Any, before: _Equations) -> bool:
+    """Whether ``value`` follows from what the equations ``before`` made."""
+    is_found = False
+    met: dict[int, Any] = {}
+    waiting = list(filter(None, [maker(value)]))
+    while waiting:
+        equation = waiting.pop()
+        number = id(equation)
+        if number in before:
+            is_found = True
+        elif number not in met and number not in _trace.older:
+            met[number] = equation
+            waiting.extend(makers_before(equation))
+    # None of these follows from a call that comes later.
+    _trace.met.update(met)
+    return is_found
+
+
+def _may_wait(value: jax.Array, awaited: Sequence[jax.Array]) -> bool:
+    """Whether ``value`` keeps its type if it waits for those ``awaited``."""
+    if not isinstance(jax.typeof(value), jax.core.ShapedArray):
+        return False  # such as a reference to a mutable array
+    # Inside jax.shard_map the type has the axes along which a value varies.
+    axes = frozenset().union(*map(varying_axes, awaited))
+    is_random_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
+    return axes <= varying_axes(value) and not is_random_key
+
+
+def early_arguments(
+    jaxpr: Jaxpr, following: Collection[int], may_wait: Collection[int]
+) -> list[int]:
+    """Return the numbers of arguments for which products wait that could run ahead.
+
+    These are products, and loops, which read nothing of the arguments that are ``following``, and
+    whose result is no smaller than one of the arrays that they read. Each waits by the smallest of
+    the arguments that it follows from and that ``may_wait``. Captured arrays count as arguments
+    behind the others.
+    """
+    variables = [*jaxpr.invars, *jaxpr.constvars]
+    early: set[int] = set()
+
+    def smallest(origins: Iterable[int]) -> int:
+        return min(sorted(origins), key=lambda number: _size(variables[number]))
+
+    def visit(jaxpr: Jaxpr, given: Sequence[Origins]) -> list[Origins]:
+        known: dict[Any, Origins] = dict(zip([*jaxpr.invars, *jaxpr.constvars], given))
+
+        def origins_of(variable: Any) -> Origins:
+            # Numbers that are written into a jaxpr have no hash.
+            return _NONE if isinstance(variable, Literal) else known.get(variable, _NONE)
+
+        for equation in jaxpr.eqns:
+            read = list(map(origins_of, equation.invars))
+            inner = _called(equation)
+            if inner is not None:
+                known.update(zip(equation.outvars, visit(inner, read)))
+                continue
+            older = [origins for origins in read if origins is not None]
+            origins = _NONE.union(*older) if len(older) == len(read) else None
+            known.update(dict.fromkeys(equation.outvars, origins))
+            if origins and _is_work(equation):
+                early.add(smallest(origins))
+        return list(map(origins_of, jaxpr.outvars))
+
+    origins: list[Origins] = []
+    for number in range(len(variables)):
+        of_itself = frozenset([number]) if number in may_wait else _NONE
+        origins.append(None if number in following else of_itself)
+    visit(jaxpr, origins)
+    return sorted(early)
+
+
+def _called(equation: Any) -> Jaxpr | None:
+    """Return the jaxpr that ``equation`` calls once with its own operands, if it does."""
+    inner = list(jaxprs_in_params(equation.params))
+    if len(inner) != 1 or equation.primitive.name in _LOOPS:
+        return None
+    return inner[0] if len(inner[0].invars) == len(equation.invars) else None
+
+
+def _is_work(equation: Any) -> bool:
+    """Whether it is a loop, or a product that is no smaller than one of its operands."""
+    name = equation.primitive.name
+    if name in _LOOPS:
+        return True
+    return name in _PRODUCTS and _size(equation.outvars[0]) >= min(map(_size, equation.invars))
+
+
+def _size(variable: Any) -> int:
+    return math.prod(variable.aval.shape)

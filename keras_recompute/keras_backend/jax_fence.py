@@ -1,0 +1,76 @@
+"""Order on a CPU: what waits there for values that it does not read.
+
+XLA for CPUs drops optimization barriers before it schedules. So a predicate that follows from the
+awaited values decides what is computed. It is always true, and no compiler can know that: the first
+element of each value is not one chosen NaN, which no arithmetic makes.
+
+Source: the branch is that of ``engine.passes.fence``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+
+from ..backends import CPU, described_backend
+
+# A quiet NaN whose payload no floating-point unit generates.
+NEVER = 0x7FD5_AA5A
+
+Arrays = Sequence[jax.Array]
+
+
+def drops_barriers() -> bool:
+    """Whether the compiler drops barriers before it schedules: on a CPU."""
+    return (described_backend() or jax.default_backend()) == CPU
+
+
+def read_after(value: jax.Array, ends: Arrays) -> jax.Array:
+    """Return ``value``, which a CPU reads when those of ``ends`` are there.
+
+    Else XLA begins all sections with what does not depend on the section before, such as the
+    products of all timesteps with the kernel of a recurrent layer, and holds that for all of them.
+    """
+    ends = list(filter(is_differentiable, ends))
+    if not ends or not drops_barriers():
+        return value
+    return jnp.where(is_usual(ends), value, jnp.zeros_like(value))
+
+
+def is_usual(incoming: Arrays) -> jax.Array:
+    """Return True, as a value that depends on all ``incoming`` and that no compiler knows."""
+    # It has no gradient. Without this the rule below would be differentiated.
+    return _is_usual_of_all([jax.lax.stop_gradient(gradient) for gradient in incoming])
+
+
+@custom_vmap
+def _is_usual_of_all(incoming: Arrays) -> jax.Array:
+    usual = jnp.asarray(True)
+    for gradient in incoming:
+        if gradient.size:
+            bits = jax.lax.bitcast_convert_type(_one_of(jnp.real(gradient)), jnp.uint32)
+            usual = usual & (bits != jnp.uint32(NEVER))
+    return usual
+
+
+@_is_usual_of_all.def_vmap
+def _(_: int, __: Any, incoming: Arrays) -> tuple[jax.Array, bool]:
+    # One predicate for all elements: a branch on several would run both of its sides.
+    return _is_usual_of_all(incoming), False
+
+
+def _one_of(gradient: jax.Array) -> jax.Array:
+    """Return a number that depends on ``gradient``, and is no NaN that it does not have."""
+    # Where types say how arrays are sharded, JAX takes no single element of a sharded array.
+    is_sharded = any(axis is not None for axis in jax.typeof(gradient).sharding.spec)
+    number = jnp.max(gradient) if is_sharded else gradient.reshape(-1)[0]
+    return number.astype(jnp.float32)
+
+
+def is_differentiable(value: Any) -> bool:
+    """Whether ``value`` is of a type that has gradients."""
+    return bool(jnp.issubdtype(value.dtype, jnp.inexact))
