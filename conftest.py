@@ -4,11 +4,14 @@
 are marked ``ipus(n)``; the other targets run these and all the others.
 """
 
+import atexit
 import gc
 import os
 import resource
+import shutil
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -50,6 +53,15 @@ OTHER_BACKENDS = {
     ]
     for backend in ("jax", "torch")
 }
+# Many tests compile what others do too, such as the step of the same plain model. JAX finds a
+# program in this folder, which all processes of a run share, and compiles it once: a third of the
+# time of all tests.
+if BACKEND == "jax" and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    programs = tempfile.mkdtemp(prefix="programs-of-tests-")
+    atexit.register(shutil.rmtree, programs, ignore_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = programs
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 
 def pytest_addoption(parser):
