@@ -1,8 +1,10 @@
-"""Early work on JAX: what XLA for CPUs would begin while the checkpointed call before still runs.
+"""Early work on JAX: what XLA would begin while the checkpointed call before still runs.
 
 A call reads what follows from the results of the call before, and may read older values, such as a
-condition that every block reads. XLA would compute their products in front of all calls, and hold
-the results of all of them. So what a call computes of older values alone waits for the call before.
+condition that every block reads. XLA for CPUs would compute their products in front of all calls,
+and XLA for GPUs those of up to 32 MiB, as one product. Both would hold the results of all calls. So
+what a call computes of older values alone waits for the call before. On a TPU nothing waits: its
+compiler begins none of it.
 
 ``engine.emit.early_work`` is the same for TensorFlow, and says what it gains.
 """

@@ -1,8 +1,9 @@
-"""Order on a CPU: what waits there for values that it does not read.
+"""Order of computation: what waits for values that it does not read.
 
-XLA for CPUs drops optimization barriers before it schedules. So a predicate that follows from the
-awaited values decides what is computed. It is always true, and no compiler can know that: the first
-element of each value is not one chosen NaN, which no arithmetic makes.
+XLA for GPUs keeps optimization barriers until it has scheduled. XLA for CPUs drops them before.
+There a predicate that follows from the awaited values decides what is computed. It is always true,
+and no compiler can know that: the first element of each value is not one chosen NaN, which no
+arithmetic makes.
 
 Source: the branch is that of ``engine.passes.fence``.
 """
@@ -16,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from ..backends import CPU, described_backend
+from ..backends import CPU, TPU, described_backend
 
 # A quiet NaN whose payload no floating-point unit generates.
 NEVER = 0x7FD5_AA5A
@@ -26,19 +27,35 @@ Arrays = Sequence[jax.Array]
 
 def drops_barriers() -> bool:
     """Whether the compiler drops barriers before it schedules: on a CPU."""
-    return (described_backend() or jax.default_backend()) == CPU
+    return _backend() == CPU
+
+
+def _backend() -> str:
+    return described_backend() or jax.default_backend()
 
 
 def read_after(value: jax.Array, ends: Arrays) -> jax.Array:
-    """Return ``value``, which a CPU reads when those of ``ends`` are there.
+    """Return ``value``, which a CPU or a GPU reads when those of ``ends`` are there.
 
     Else XLA begins all sections with what does not depend on the section before, such as the
     products of all timesteps with the kernel of a recurrent layer, and holds that for all of them.
     """
     ends = list(filter(is_differentiable, ends))
-    if not ends or not drops_barriers():
+    if not ends or _backend() == TPU:
         return value
-    return jnp.where(is_usual(ends), value, jnp.zeros_like(value))
+    if drops_barriers():
+        return jnp.where(is_usual(ends), value, jnp.zeros_like(value))
+    return _behind_barrier(value, ends)
+
+
+@jax.custom_jvp  # whose gradient has no barrier, which would hold zeros for ``ends``
+def _behind_barrier(value: jax.Array, ends: Arrays) -> jax.Array:
+    return jax.lax.optimization_barrier((value, *ends))[0]
+
+
+@_behind_barrier.defjvp
+def _(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    return _behind_barrier(*primals), tangents[0]
 
 
 def is_usual(incoming: Arrays) -> jax.Array:

@@ -117,13 +117,11 @@ def recomputed(
     scope of the backward pass in the names of operations. ``layers``, which it calls, make no
     difference on JAX. ``policy`` is one of JAX's; without one nothing is saved.
     """
-    if not drops_barriers():
-        return jax.checkpoint(checked_for_gradients()(function), policy=policy)
 
     def call(*values: jax.Array) -> list[jax.Array]:
         before = last_call()
         # Python runs once, as under jax.checkpoint: what it changes is not changed again.
-        with leaner_convolutions():
+        with leaner_convolutions(), checked_for_gradients():
             traced = jax.make_jaxpr(function)(*values)
 
         def without_captures(*given: jax.Array) -> list[jax.Array]:
@@ -131,20 +129,25 @@ def recomputed(
             return list(jaxpr_as_fun(traced.replace(consts=list(captured)))(*arguments))
 
         given = (*values, *traced.consts)
-        axes = _axes_of_vmap(traced)
-        if is_mapped_here(given) and len(axes) <= 1:
+        on_cpu, axes = drops_barriers(), _axes_of_vmap(traced)
+        if on_cpu and is_mapped_here(given) and len(axes) <= 1:
             return _mapped_first(without_captures, name, policy, axes)(*given)
-        if axes:
-            warn_user(
-                f"{name!r} uses the axis {axes[0]!r} of jax.vmap, which JAX does not name in its "
-                "gradient on a CPU. It is recomputed by jax.checkpoint, which saves no memory "
-                "there. Use jax.shard_map, or put the collective outside of the checkpoint"
-            )
-            return jax.checkpoint(without_captures, policy=policy)(*given)
-        convolves = has_convolutions(traced.jaxpr)
-        run_gradient = _in_branch_with_fast_convolutions if convolves else _in_branch
         early = EarlyWork(traced.jaxpr, given, before)
-        run = _with_gradient_by(run_gradient, without_captures, name, policy, early.delayed)
+        if on_cpu and not axes:
+            convolves = has_convolutions(traced.jaxpr)
+            run_gradient = _in_branch_with_fast_convolutions if convolves else _in_branch
+            run = _with_gradient_by(run_gradient, without_captures, name, policy, early.delayed)
+        else:
+            if on_cpu:
+                warn_user(
+                    f"{name!r} uses the axis {axes[0]!r} of jax.vmap, which JAX does not name in "
+                    "its gradient on a CPU. It is recomputed by jax.checkpoint, which saves no "
+                    "memory there. Use jax.shard_map, or put the collective outside of the "
+                    "checkpoint"
+                )
+            run = jax.checkpoint(
+                lambda *given: without_captures(*early.delayed(given)), policy=policy
+            )
         results = run(*given)
         note_call(results)
         return results

@@ -8,6 +8,7 @@ import pytest
 from jax_temporaries import temporaries
 
 import keras_recompute as kr
+from keras_recompute.backends import CPU, GPU, TPU, tracing_for
 from keras_recompute.keras_backend.jax_early_work import early_arguments
 from tests.oracles.conditioned_blocks import conditioned
 
@@ -155,7 +156,8 @@ def second(loss):
     ],
     ids=["eager", "jit-of-grad", "grad-of-jit", "shard_map", "vmap", "second-order"],
 )
-def test_values_and_gradients_stay_those_of_the_plain_function(step):
+@pytest.mark.parametrize("backend", [CPU, GPU])  # runs on the CPU; written as for the other
+def test_values_and_gradients_stay_those_of_the_plain_function(step, backend):
     rng = np.random.default_rng(3)
 
     def drawn(*shape):
@@ -163,7 +165,21 @@ def test_values_and_gradients_stay_those_of_the_plain_function(step):
 
     kernels = [(drawn(4, 16), drawn(20, 4)) for _ in range(3)]
     arguments = kernels, drawn(8, 4), drawn(8, 4), jax.random.key(0)
-    made, wanted = (step(loss_by(each))(*arguments) for each in (kr.checkpoint(block), block))
+    wanted = step(loss_by(block))(*arguments)
+    with tracing_for(backend):
+        made = step(loss_by(kr.checkpoint(block)))(*arguments)
     for ours, plain in zip(jax.tree.leaves(made), jax.tree.leaves(wanted)):
         limit = 2e-6 * max(1.0, float(jnp.abs(plain).max()))
         np.testing.assert_allclose(ours, plain, rtol=0, atol=limit)
+
+
+@pytest.mark.parametrize(("backend", "barriers"), [(GPU, 2), (TPU, 0), (CPU, 0)])
+def test_on_a_gpu_early_products_stand_behind_a_barrier(backend, barriers):
+    kernels = [(jnp.ones((4, 16)), jnp.ones((20, 4)))] * 3
+    rows = jnp.ones((8, 4))
+    with tracing_for(backend):
+        traced = jax.make_jaxpr(loss_by(kr.checkpoint(block)))(
+            kernels, rows, rows, jax.random.key(0)
+        )
+    # One for each call but the first.
+    assert str(traced).count("optimization_barrier") == barriers
