@@ -31,6 +31,7 @@ from ..kernels.pooling import rewrite_pooling
 from ..kernels.shared_kernels import share_slice_kernels
 from .completion import token_of_whole_arrays
 from .fence import (
+    delay_with_barrier,
     delay_with_control_deps,
     fence_with_barrier,
     fence_with_cond,
@@ -120,6 +121,8 @@ PASSES = {
              _UPDATES),
         Pass("delay_by_control", "delay", delay_with_control_deps, (_TENSORFLOW,),
              "the same without XLA, where operations wait for others", _UPDATES),
+        Pass("delay_by_barrier", "delay", delay_with_barrier, (_XLA_GPU,),
+             "a call's products are not made with those of other calls, as one product", _UPDATES),
         Pass("prevent_constant_folding", "zeros", runtime_zeros, (_XLA,),
              "TensorFlow does not make large zeros before XLA compiles", _PROCESS),
         Pass("unstacking", "slice", select_chain_slice, (_XLA,),

@@ -67,6 +67,13 @@ def delay_with_control_deps(tensors: Tensors, after: Tensors) -> list[tf.Tensor]
         return [tf.identity(t) if isinstance(t, tf.Tensor) and may_pass(t) else t for t in tensors]
 
 
+def delay_with_barrier(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
+    """Return ``tensors`` behind a barrier with those of ``after``, for XLA on a GPU."""
+    if is_vectorized():
+        return list(tensors)
+    return pass_barrier(tensors, after)[0]
+
+
 def fence_with_cond(
     body: Body,
     inputs: Tensors,

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
+from keras_recompute.backends import CPU, GPU, TPU, tracing_for
 from keras_recompute.engine import build, target_now, trace
 from keras_recompute.engine.emit.early_work import ports_with_early_work
 from keras_recompute.engine.graph.dataflow import operations_before
@@ -167,6 +168,18 @@ def test_without_xla_a_call_waits_for_the_one_before_too():
         for product in in_section:
             earlier = reachable([product], operations_before)
             assert any(before in op.name for op in earlier), product.name
+
+
+@pytest.mark.parametrize(("backend", "barriers"), [(GPU, 2), (TPU, 0), (CPU, 0)])
+def test_on_a_gpu_early_products_stand_behind_a_barrier(backend, barriers):
+    plain, names = conditioned(3, 2, 8)
+    model = kr.checkpointed(plain, at=names[:-1])
+    inputs = [tf.ones((4, 2)), tf.ones((4, 2))]
+    with tracing_for(backend):
+        write = tf.function(lambda: model(inputs, training=True), jit_compile=True, autograph=False)
+        operations = write.get_concrete_function().graph.get_operations()
+    # One for each section but the first.
+    assert sum(op.type == "XlaOptimizationBarrier" for op in operations) == barriers
 
 
 @pytest.mark.parametrize(
