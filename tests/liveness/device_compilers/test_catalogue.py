@@ -51,7 +51,7 @@ def test_a_trace_takes_the_passes_of_the_device_that_it_is_for():
         "hoisting",
         "shared_kernels",
     }
-    assert found[GPU] - of_all == {"barrier"}
+    assert found[GPU] - of_all == {"barrier", "delay_by_barrier"}
     assert found[TPU] - of_all == {"fence"}
 
 
