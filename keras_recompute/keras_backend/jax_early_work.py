@@ -2,9 +2,9 @@
 
 A call reads what follows from the results of the call before, and may read older values, such as a
 condition that every block reads. XLA for CPUs would compute their products in front of all calls,
-and XLA for GPUs those of up to 32 MiB, as one product. Both would hold the results of all calls. So
-what a call computes of older values alone waits for the call before. On a TPU nothing waits: its
-compiler begins none of it.
+and XLA for GPUs joins those of up to 32 MiB into one. Both would hold the results of all calls. So
+what a call computes of older values alone waits for the call before. On a TPU nothing waits, since
+its compiler begins none of it early.
 
 ``engine.emit.early_work`` is the same for TensorFlow, and says what it gains.
 """
@@ -31,13 +31,16 @@ _NONE: frozenset[int] = frozenset()
 
 
 class _Trace(threading.local):
-    """What this thread traces: equations, by their identities, since they have no hash."""
+    """Equations that this thread has traced, by their identities, since they have no hash.
+
+    Attributes:
+        last_call: Those that made the results of the last call.
+        met: Those that a search has met since then.
+        older: Those that searches had met before. They cannot follow from the last call.
+    """
 
     def __init__(self) -> None:
-        # Of the last call those that made its results.
-        self.last_call = _Equations()
-        # Those that stand in front of the last call, and others that were met behind it.
-        self.older, self.met = _Equations(), _Equations()
+        self.last_call, self.met, self.older = _Equations(), _Equations(), _Equations()
 
 
 _Equations = WeakValueDictionary[int, Any]
@@ -100,7 +103,7 @@ def _follows(value: Any, before: _Equations) -> bool:
         elif number not in met and number not in _trace.older:
             met[number] = equation
             waiting.extend(makers_before(equation))
-    # None of these follows from a call that comes later.
+    # None of these can follow from a call that is traced later.
     _trace.met.update(met)
     return is_found
 
@@ -118,12 +121,12 @@ def _may_wait(value: jax.Array, awaited: Sequence[jax.Array]) -> bool:
 def early_arguments(
     jaxpr: Jaxpr, following: Collection[int], may_wait: Collection[int]
 ) -> list[int]:
-    """Return the numbers of arguments for which products wait that could run ahead.
+    """Return the numbers of the arguments that have to wait, so that no product runs ahead.
 
-    These are products, and loops, which read nothing of the arguments that are ``following``, and
-    whose result is no smaller than one of the arrays that they read. Each waits by the smallest of
-    the arguments that it follows from and that ``may_wait``. Captured arrays count as arguments
-    behind the others.
+    Products and loops could run ahead that read nothing of the arguments ``following``. A product
+    counts if its result is no smaller than one of the arrays that it reads. Of the arguments that
+    it follows from and that ``may_wait``, the smallest one waits. Captured arrays are numbered
+    behind the arguments.
     """
     variables = [*jaxpr.invars, *jaxpr.constvars]
     early: set[int] = set()

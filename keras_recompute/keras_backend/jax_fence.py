@@ -5,7 +5,7 @@ There a predicate that follows from the awaited values decides what is computed.
 and no compiler can know that: the first element of each value is not one chosen NaN, which no
 arithmetic makes.
 
-Source: the branch is that of ``engine.passes.fence``.
+Source: the predicate is that of ``engine.passes.fence``.
 """
 
 from __future__ import annotations
@@ -58,33 +58,33 @@ def _(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     return _behind_barrier(*primals), tangents[0]
 
 
-def is_usual(incoming: Arrays) -> jax.Array:
-    """Return True, as a value that depends on all ``incoming`` and that no compiler knows."""
+def is_usual(values: Arrays) -> jax.Array:
+    """Return True, as a value that depends on all ``values`` and that no compiler knows."""
     # It has no gradient. Without this the rule below would be differentiated.
-    return _is_usual_of_all([jax.lax.stop_gradient(gradient) for gradient in incoming])
+    return _is_usual_of_all(list(map(jax.lax.stop_gradient, values)))
 
 
 @custom_vmap
-def _is_usual_of_all(incoming: Arrays) -> jax.Array:
+def _is_usual_of_all(values: Arrays) -> jax.Array:
     usual = jnp.asarray(True)
-    for gradient in incoming:
-        if gradient.size:
-            bits = jax.lax.bitcast_convert_type(_one_of(jnp.real(gradient)), jnp.uint32)
+    for value in values:
+        if value.size:
+            bits = jax.lax.bitcast_convert_type(_one_of(jnp.real(value)), jnp.uint32)
             usual = usual & (bits != jnp.uint32(NEVER))
     return usual
 
 
 @_is_usual_of_all.def_vmap
-def _(_: int, __: Any, incoming: Arrays) -> tuple[jax.Array, bool]:
+def _(_: int, __: Any, values: Arrays) -> tuple[jax.Array, bool]:
     # One predicate for all elements: a branch on several would run both of its sides.
-    return _is_usual_of_all(incoming), False
+    return _is_usual_of_all(values), False
 
 
-def _one_of(gradient: jax.Array) -> jax.Array:
-    """Return a number that depends on ``gradient``, and is no NaN that it does not have."""
+def _one_of(value: jax.Array) -> jax.Array:
+    """Return a number that depends on ``value``, and is no NaN that it does not have."""
     # Where types say how arrays are sharded, JAX takes no single element of a sharded array.
-    is_sharded = any(axis is not None for axis in jax.typeof(gradient).sharding.spec)
-    number = jnp.max(gradient) if is_sharded else gradient.reshape(-1)[0]
+    is_sharded = any(axis is not None for axis in jax.typeof(value).sharding.spec)
+    number = jnp.max(value) if is_sharded else value.reshape(-1)[0]
     return number.astype(jnp.float32)
 
 

@@ -129,7 +129,8 @@ def recomputed(
             return list(jaxpr_as_fun(traced.replace(consts=list(captured)))(*arguments))
 
         given = (*values, *traced.consts)
-        on_cpu, axes = drops_barriers(), _axes_of_vmap(traced)
+        on_cpu = drops_barriers()
+        axes = _axes_of_vmap(traced) if on_cpu else []
         if on_cpu and is_mapped_here(given) and len(axes) <= 1:
             return _mapped_first(without_captures, name, policy, axes)(*given)
         early = EarlyWork(traced.jaxpr, given, before)
@@ -138,7 +139,7 @@ def recomputed(
             run_gradient = _in_branch_with_fast_convolutions if convolves else _in_branch
             run = _with_gradient_by(run_gradient, without_captures, name, policy, early.delayed)
         else:
-            if on_cpu:
+            if axes:
                 warn_user(
                     f"{name!r} uses the axis {axes[0]!r} of jax.vmap, which JAX does not name in "
                     "its gradient on a CPU. It is recomputed by jax.checkpoint, which saves no "

@@ -1,4 +1,4 @@
-"""What a checkpointed call on a CPU reads of older values waits for the call before."""
+"""What a checkpointed call reads of older values waits for the call before."""
 
 import jax
 import jax.numpy as jnp
@@ -70,7 +70,7 @@ def test_no_call_reads_older_values_while_the_one_before_runs(recomputed):
 EIGHT = jnp.ones((4, 8))
 
 
-def first_of_a_loop(x, _):
+def doubled_in_a_loop(x):
     return jax.lax.fori_loop(0, 3, lambda _, x: x + x, x)
 
 
@@ -81,7 +81,7 @@ def first_of_a_loop(x, _):
         (lambda x, old, _: x + (old @ EIGHT).sum(), [3]),  # the array that it captures
         (lambda x, old, _: x + jax.jit(lambda y: (y.T @ y).sum())(old[:2]), [1]),
         (lambda x, old, w: x + jax.checkpoint(lambda y: (y @ w).sum())(old), [2]),
-        (lambda x, old, _: x + first_of_a_loop(old, x).sum(), [1]),
+        (lambda x, old, _: x + doubled_in_a_loop(old).sum(), [1]),
         (lambda x, _, w: x + (jnp.ones((9, 4)) @ w).sum(), [2]),
         (lambda x, old, _: x + (old @ EIGHT[:, :1] @ EIGHT[:1]).sum(), [3]),  # grows again
         (lambda x, old, _: x + old.T @ jnp.ones(9), []),  # smaller than what it reads

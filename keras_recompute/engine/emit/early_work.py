@@ -3,9 +3,9 @@
 A call reads what follows from the results of the call before, and may read older values: a slice
 of the model's input, a condition that every block reads, the result of an encoder. TensorFlow, and
 XLA's own scheduler on a CPU, start work as soon as they can. They would compute products of older
-values in front of all calls, and hold the results of all of them. So would XLA on a GPU, which
-makes one product of several that read one array. So what a call computes of older values alone
-waits for the call before.
+values in front of all calls, and hold the results of all of them. XLA on a GPU joins products that
+read one array into a single one, with the same effect. So what a call computes of older values
+alone waits for the call before.
 
 What it gains: benchmarks/notes/updates.md.
 """

@@ -122,7 +122,7 @@ PASSES = {
         Pass("delay_by_control", "delay", delay_with_control_deps, (_TENSORFLOW,),
              "the same without XLA, where operations wait for others", _UPDATES),
         Pass("delay_by_barrier", "delay", delay_with_barrier, (_XLA_GPU,),
-             "a call's products are not made with those of other calls, as one product", _UPDATES),
+             "products of several calls that read one array are not joined into one", _UPDATES),
         Pass("prevent_constant_folding", "zeros", runtime_zeros, (_XLA,),
              "TensorFlow does not make large zeros before XLA compiles", _PROCESS),
         Pass("unstacking", "slice", select_chain_slice, (_XLA,),
