@@ -290,3 +290,15 @@ def test_layers_that_count_their_calls_and_keep_results_stay_a_loop():
     counted = [layer.calls for layer in model.layers if isinstance(layer, Counts)]
     assert np.subtract(counted, before).tolist() == [1] * COUNT
     assert_all_close(found, loss_and_gradients(plain, X, **options), rtol=1e-5, atol=1e-5)
+
+
+def test_a_number_in_bfloat16_is_a_constant_of_calls():
+    keras.utils.set_random_seed(0)
+    x = inputs = keras.Input((4,), batch_size=2)
+    for _ in range(COUNT):
+        x = keras.layers.Dense(4, "tanh", dtype="mixed_bfloat16")(x)
+        x = x * keras.ops.cast(keras.ops.sqrt(2.0), x.dtype)  # as Gemma scales its embeddings
+    plain = keras.Model(inputs, keras.layers.Dense(1, dtype="float32")(x))
+    model = kr.checkpointed(plain, every=2)
+    ours, expected = (loss_and_gradients(each, X, mode="graph") for each in (model, plain))
+    assert_all_close(ours, expected)
