@@ -48,7 +48,10 @@ OTHER_BACKENDS = {
     backend: [
         "tests/other_backends",
         "tests/doctor",
+        "tests/test_abstract_models.py",
         "tests/example/test_saves.py",
+        "tests/seams/test_keras_quantization.py",
+        "tests/seams/test_keras_variables.py",
         *map(str, sorted(Path("tests/seams").glob(f"test_{backend}_*.py"))),
     ]
     for backend in ("jax", "torch")

@@ -36,7 +36,7 @@ FEATURES = {
     "plan(timed=)": (TENSORFLOW,),
     "liveness.profile": _ALL,
     "liveness.compile_program": (TENSORFLOW, JAX),
-    "liveness.abstract": (JAX,),
+    "liveness.abstract": _ALL,
     "liveness.capture_fit": (TENSORFLOW,),
     "checkpoint": _ALL,
     "checkpoint_name": _ALL,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, ContextManager
@@ -10,6 +11,9 @@ from ..errors import InvalidArgumentError
 from ..keras_backend import require
 from ..seams.keras.quantization import quantize_without_values
 from ..seams.keras.variables import has_values, without_values
+
+# Models made in ``abstract``. One of a class of its own may make its layers and weights later.
+_made: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 @contextmanager
@@ -28,13 +32,13 @@ def abstract() -> Iterator[None]:
         1000001000000
     """
     require("liveness.abstract")
-    with without_values(_refuse), quantize_without_values(_refuse_to_quantize):
+    with without_values(_refuse, _made.add), quantize_without_values(_refuse_to_quantize):
         yield
 
 
 def is_abstract(model: Any) -> bool:
-    """Return whether a weight of ``model`` has no value."""
-    return not has_values(model)
+    """Return whether a weight of ``model`` has no value, or would get none if it had weights."""
+    return model in _made if not model.variables else not has_values(model)
 
 
 def as_abstract_as(model: Any) -> ContextManager[None]:

@@ -10,12 +10,11 @@ from typing import Any
 
 import jax
 
-from ..seams.keras.training import build_for_fit, watching_for_losses
+from ..seams.keras.training import watching_for_losses
 from ..user_code import warn_user
-from .abstract_models import as_abstract_as
 from .categories import INPUT, OTHER
 from .jax_shardings import divided_batch, shardings_of, share_bytes, variable_spec
-from .keras_step import DATA_NAMES, built_optimizer, check_compiled, run_train_step
+from .keras_step import DATA_NAMES, build_model, built_optimizer, check_compiled, run_train_step
 from .parameters import Parameter, describe_variables
 
 # Trainable and other variables of the model, the optimizer's variables, and the metrics'.
@@ -48,8 +47,7 @@ def training_step(model: Any, data: tuple[Any, ...]) -> TrainingStep:
     has no loss.
     """
     check_compiled(model, data)
-    with as_abstract_as(model):
-        build_for_fit(model, data)
+    build_model(model, data)
     variables = variables_trained(model, built_optimizer(model))
     return step_on(variables, data, partial(_run_and_warn, model))
 

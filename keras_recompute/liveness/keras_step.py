@@ -55,7 +55,7 @@ def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
     if not has_own_train_step(model):
         # A model whose call cannot be run on shapes alone is built by its step instead.
         with contextlib.suppress(RuntimeError, ValueError):
-            build_for_fit(model, data)
+            build_model(model, data)
     # With several replicas Keras's step is not compiled as a whole.
     compiled = getattr(model, "compiled_step", model.train_step)
     steps: dict[int, Callable[..., Any]] = {
@@ -113,6 +113,12 @@ def built_optimizer(model: Any) -> Any:
         )
     build_optimizer(optimizer, model)  # a train_step of the class's own may leave it to fit
     return optimizer
+
+
+def build_model(model: Any, data: tuple[Any, ...]) -> None:
+    """Create all variables of a compiled ``model`` for a batch, abstract ones for such a model."""
+    with as_abstract_as(model):
+        build_for_fit(model, data)
 
 
 def build_optimizer(optimizer: Any, model: Any) -> None:

@@ -9,12 +9,15 @@ import inspect
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, ContextManager, Sequence
 
 import numpy as np
 
 from ..backends import tracing_for
+from ..errors import InvalidArgumentError
+from ..seams.keras.variables import only_compiling
 from ..seams.tensorflow.concrete_functions import fresh_function, is_compiled, xla_compiler
+from .abstract_models import as_abstract_as
 from .argument_specs import argument_specs, refuse_closed_specs
 from .compiled_program import TIMEOUT_SECONDS, CompiledProgram, TracedFunction, batch_of
 from .device_compilers import Device, compile_for
@@ -62,7 +65,12 @@ def trace_function(
     if has_values:
         # It takes either specs only or values only: a shape to be known must be a value.
         args, kwargs = zeros_for_specs((args, kwargs))
-    with nullcontext() if target is None or target.name == LOCAL else tracing_for(target.backend):
+    traced_for: ContextManager[None] = nullcontext()
+    if target is not None and target.name != LOCAL:
+        traced_for = tracing_for(target.backend)
+    # A train_step of the class's own may create the optimizer's variables.
+    created = nullcontext() if layers_of is None else as_abstract_as(layers_of)
+    with traced_for, created, only_compiling():
         concrete = function.get_concrete_function(*args, **kwargs)
     known = CompiledProgram(
         b"",
@@ -113,7 +121,7 @@ class _Traced:
 
     def compile(self, timeout_seconds: float) -> CompiledProgram:
         is_local = self.target is None or self.target.name == LOCAL
-        with shorten_refusals(self.known.layers):
+        with shorten_refusals(self.known.layers), _values_lent(self.concrete):
             if self.specs is None:
                 compile_now = self.function.experimental_get_compiler_ir(*self.args, **self.kwargs)
             else:
@@ -142,6 +150,19 @@ class _Traced:
             self.concrete.variables,
             reserved_bytes=reserved_bytes,
         )
+
+
+def _values_lent(concrete: Any) -> ContextManager[Any]:
+    """Return a context in which all variables that ``concrete`` reads have values."""
+    from ..seams.tensorflow.valueless_variables import lend_values
+
+    try:
+        return lend_values(concrete)
+    except MemoryError as error:
+        raise InvalidArgumentError(
+            f"the largest weight needs more memory than this machine has ({error}), and TensorFlow "
+            "compiles no such model without values of its weights: set KERAS_BACKEND=jax"
+        ) from error
 
 
 def _compiler_here() -> str:

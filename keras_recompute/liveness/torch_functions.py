@@ -31,12 +31,13 @@ from ..seams.keras.layers import (
 )
 from ..seams.keras.name_scopes import current_scopes
 from ..seams.keras.optimizers import methods_replaced
-from ..seams.keras.training import build_for_fit
 from ..seams.torch.fake_tensors import fake_mode, numbers_as_arrays
+from .abstract_models import is_abstract
 from .categories import INPUT, OPTIMISER, OTHER, WEIGHT, buffer_category
 from .compiled_program import batch_of
 from .keras_step import (
     DATA_NAMES,
+    build_model,
     built_optimizer,
     check_compiled,
     is_model,
@@ -133,7 +134,9 @@ def _record_training_step(
 ) -> Recorded:
     check_compiled(model, data)
     data = keras.tree.map_structure(meta_of, data)
-    build_for_fit(model, data)
+    # Where a layer cannot run on the meta device, Keras runs it on values to infer its shapes.
+    with fake_mode() if is_abstract(model) else contextlib.nullcontext():
+        build_model(model, data)
     optimizer = built_optimizer(model)
     fed = DATA_NAMES[: len(data)] if input_feed is None else input_feed
     return _record_step(partial(run_train_step, model), model, optimizer, data, model, fed)

@@ -31,7 +31,6 @@ WITHOUT = {
     ),
     *("Step", "Buffer", "Timeline"),  # in the example of Program
     *("decide", "names_in"),  # how the engine asks a policy
-    "abstract",  # of JAX alone; tests/other_backends/test_jax_abstract.py runs it
 }
 
 

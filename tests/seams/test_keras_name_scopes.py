@@ -3,7 +3,7 @@
 import keras
 
 from keras_recompute.seams.keras.layers import layers_in, losses_cleared, values_replaced
-from keras_recompute.seams.keras.name_scopes import current_scopes
+from keras_recompute.seams.keras.name_scopes import current_scopes, open_scopes
 
 
 class Scoped(keras.layers.Layer):
@@ -36,3 +36,9 @@ def test_losses_cleared():
         layer(keras.ops.ones((1, 2)))
         assert len(layer.losses) == 1
     assert layer.losses == []
+
+
+def test_open_scopes():
+    assert open_scopes() == []
+    with keras.name_scope("outer"), keras.name_scope("inner"):
+        assert open_scopes() == ["outer", "inner"]

@@ -13,8 +13,9 @@ import keras
 
 from ...errors import InvalidArgumentError
 from ...liveness import profile
+from ...liveness.keras_step import build_model
 from ...seams.keras.layers import layers_in
-from ...seams.keras.training import build_for_fit, has_own_train_step
+from ...seams.keras.training import has_own_train_step
 from ...sizes import format_bytes
 from ...user_code import warn_user
 from ..classes.layer_remat import RematLayers, is_whole
@@ -53,7 +54,7 @@ def build_on(model: keras.Model, batch: Batch) -> None:
         return
     try:
         if model.compiled:
-            build_for_fit(model, batch)
+            build_model(model, batch)
         else:
             model(keras.tree.map_structure(_symbolic, batch[0]))
     except (RuntimeError, ValueError, NotImplementedError) as error:

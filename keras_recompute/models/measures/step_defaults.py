@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import keras
 
 from ...keras_backend import require
-from ...liveness.keras_step import build_optimizer
-from ...seams.keras.training import build_for_fit
+from ...liveness.keras_step import build_model, build_optimizer
 from .batch_specs import batch_spec
 
 _Step = TypeVar("_Step", bound="StepParts")
@@ -55,13 +54,13 @@ class StepParts:
         how = f"with its {kind}" if compiled else f"with {kind}, as it is not compiled"
         specs = keras.tree.map_structure(batch_spec, targets)
         if specs:
-            build_for_fit(model, (inputs, *specs))  # its metrics
+            build_model(model, (inputs, *specs))  # its metrics
         return cls(model, inputs, specs, optimizer, f"a step {how}, and {loss}")
 
 
 def build_by_step(model: keras.Model, batch: tuple[Any, ...]) -> None:
     """Have ``model`` make its variables as ``fit`` does, on a ``batch`` of types and shapes."""
-    build_for_fit(model, batch)
+    build_model(model, batch)
 
 
 def seconds_with_jit_and_without(model: keras.Model, specs: Any) -> tuple[float | None, float]:

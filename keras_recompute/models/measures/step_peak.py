@@ -16,6 +16,7 @@ import keras
 
 from ...errors import DoesNotFitError, RecomputeWarning, UnsupportedError, XlaUnsupportedError
 from ...keras_backend import TENSORFLOW, current_backend
+from ...liveness.abstract_models import is_abstract
 from ...liveness.local_device import run_and_measure
 from ...sizes import format_bytes
 from ..execution.array_sizes import bytes_of_variables
@@ -88,6 +89,11 @@ class StepPeaks:
     def _measured(self, candidate: Any) -> int:
         import tensorflow as tf
 
+        if is_abstract(candidate):
+            raise UnsupportedError(
+                f"the step of {candidate.name!r} would be measured as it runs, and its weights "
+                f"have no values: build it outside of kr.liveness.abstract(). {self.refusal or ''}"
+            ) from self.refusal
         function = tf.function(self.step.of(candidate), jit_compile=False, autograph=False)
         concrete = function.get_concrete_function(*self.step.specs)
         found, _ = run_and_measure(

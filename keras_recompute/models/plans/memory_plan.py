@@ -11,9 +11,11 @@ import keras
 
 from ...errors import InvalidArgumentError
 from ...keras_backend import require
+from ...liveness.abstract_models import is_abstract
 from ...liveness.device_compilers import Device
 from ...liveness.keras_step import build_optimizer
 from ...liveness.local_device import device_named, preserving_values
+from ...seams.keras.variables import only_compiling
 from ...sizes import parse_bytes
 from ..classes.model import Model, named_checkpoints
 from ..execution.array_sizes import bytes_of_variables
@@ -44,6 +46,7 @@ _SMALLEST = "smallest"
 _compiled: weakref.WeakKeyDictionary[keras.Model, dict[Any, Known]] = weakref.WeakKeyDictionary()
 
 
+@only_compiling()
 def plan(
     model: keras.Model,
     *,
@@ -116,6 +119,11 @@ def plan(
     """
     if timed:
         require("plan(timed=)")
+        if is_abstract(model):
+            raise InvalidArgumentError(
+                f"timed=True runs the layers of {model.name!r}, whose weights have no values: it "
+                "was built in kr.liveness.abstract(). Build it outside of it, or leave timed out"
+            )
     if not prove:
         require("plan(prove=False)")
     target = _target(device, is_proved=prove and needed_bytes is None)

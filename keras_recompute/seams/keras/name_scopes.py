@@ -8,3 +8,11 @@ def current_scopes() -> str:
     from keras.src.backend.common.name_scope import current_path
 
     return str(current_path())
+
+
+def open_scopes() -> list[str]:
+    """Return the names of the scopes that are open, without the parents that they stand for."""
+    from keras.src.backend.common import global_state
+
+    scopes = global_state.get_global_attribute("name_scope_stack") or []
+    return [scope.name for scope in scopes]

@@ -1,4 +1,4 @@
-"""Quantization of Keras's models without values, on JAX. Seen with Keras 3.12 to 3.15."""
+"""Quantization of Keras's models without values. Seen with Keras 3.12 to 3.15."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .patched_methods import patch_method
-from .variables import has_values
+from .variables import has_values, run_on_shapes
 
 MODES_WITHOUT_VALUES = ("int8", "float8")
 
@@ -16,11 +16,10 @@ MODES_WITHOUT_VALUES = ("int8", "float8")
 def quantize_without_values(refuse: Callable[[str], None]) -> Iterator[None]:
     """Let ``keras.Model.quantize`` take models without values in the block.
 
-    It runs in a function that JAX traces, where weights without values are zeros.
+    It runs as Keras infers shapes, where weights need no values.
     ``refuse(mode)`` is called for a mode that computes with values in NumPy or needs data, and
     raises an error.
     """
-    import jax
     import keras
     from keras.src import quantizers
 
@@ -38,14 +37,10 @@ def quantize_without_values(refuse: Callable[[str], None]) -> Iterator[None]:
         if mode not in MODES_WITHOUT_VALUES:
             refuse(str(mode))
 
-        def traced() -> None:
-            with keras.StatelessScope():  # new weights are assigned values in it alone
-                plain(model, *args, **kwargs)
-
         # Layers of Keras 3.12 call it as a function of the package, later ones in its own module.
         of_package = patch_method(quantizers, "abs_max_quantize", in_trace)
         with of_package, patch_method(quantizers.quantizers, "abs_max_quantize", in_trace):
-            jax.eval_shape(traced)
+            run_on_shapes(lambda: plain(model, *args, **kwargs))
 
     with patch_method(keras.Model, "quantize", quantize):
         yield

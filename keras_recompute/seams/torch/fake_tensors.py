@@ -17,6 +17,8 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 
+from .valueless_parameters import ValuelessParameter, default_device
+
 __all__ = [
     "UnknownValueError",
     "fake_mode",
@@ -47,11 +49,25 @@ def fake_mode() -> Any:
 
 
 class _FakeMode(FakeTensorMode):
-    """PyTorch's own knows the values of single numbers alone."""
+    """PyTorch's own knows the values of single numbers alone, and needs a tensor with a value."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._of_valueless: dict[int, tuple[FakeTensor, ValuelessParameter]] = {}
 
     def may_turn_const(self, t: torch.Tensor) -> bool:
         is_value = t.device.type != "meta" and not self.is_our_fake(t)
         return is_value and t.numel() <= _FEW and t.layout is torch.strided
+
+    def from_tensor(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> FakeTensor:
+        if not isinstance(tensor, ValuelessParameter):
+            return super().from_tensor(tensor, *args, **kwargs)
+        if id(tensor) not in self._of_valueless:
+            with self:
+                data = torch.empty(tensor.shape, dtype=tensor.dtype, device=default_device())
+                made = torch.nn.Parameter(data, requires_grad=tensor.requires_grad)
+            self._of_valueless[id(tensor)] = made, tensor  # which lives as long
+        return self._of_valueless[id(tensor)][0]
 
 
 @contextlib.contextmanager

@@ -1,12 +1,7 @@
-"""Quantization of Keras's models without values, on Keras's JAX backend."""
+"""Quantization of Keras's models without values, on each backend."""
 
 import keras
 import pytest
-
-pytest.importorskip("jax")
-
-if keras.config.backend() != "jax":
-    pytest.skip("variables without values are JAX's", allow_module_level=True)
 
 from keras_recompute.seams.keras.quantization import MODES_WITHOUT_VALUES, quantize_without_values
 from keras_recompute.seams.keras.variables import has_value, has_values, without_values
