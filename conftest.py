@@ -48,6 +48,7 @@ OTHER_BACKENDS = {
     backend: [
         "tests/other_backends",
         "tests/doctor",
+        "tests/fits/test_answers.py",
         "tests/test_abstract_models.py",
         "tests/example/test_saves.py",
         "tests/seams/test_keras_quantization.py",

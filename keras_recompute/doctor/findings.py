@@ -75,8 +75,7 @@ class Examination:
     def plain_bytes(self) -> int:
         """The peak of the step; with a device, all that a run needs there."""
         if self.plain is not None:
-            needed = self.plain.needed_bytes if self._device else None
-            return needed or self.plain.peak_bytes
+            return self.plain.run_bytes if self._device else self.plain.peak_bytes
         return self._peaks.of(self.model)
 
     @property

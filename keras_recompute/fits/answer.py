@@ -145,7 +145,7 @@ class Question:
             program = step.compiled(candidate, device=self._device.name)
         except DoesNotFitError as error:
             return None, error.needed_bytes
-        return program, program.needed_bytes or program.peak_bytes
+        return program, program.run_bytes
 
 
 def sample_of(model: keras.Model, size: Size) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ JSON of a model's configuration, or a class of KerasHub with one (Class:config.j
 are never allocated: the whole training step, with the update, is compiled by the device's own
 compiler, which takes a minute or so per program. What was compiled before is not compiled again.
 A backbone of KerasHub that reads text is trained to predict tokens. A model without a loss is
-trained by the squares of its outputs.
+trained by the squares of its outputs. Keras runs on JAX unless KERAS_BACKEND says otherwise.
 Exit code: 0 it fits, 1 it does not, 2 for a wrong argument or a compiler that failed.
 """
 
@@ -105,11 +105,11 @@ def _length(text: str) -> tuple[str, int]:
 
 
 def _answer(arguments: argparse.Namespace, console: Console) -> int:
-    _prepare_jax(*arguments.devices)
+    _prepare_backend(*arguments.devices)
     device = device_named(arguments.device)
     budget = device.memory_bytes if arguments.memory is None else parse_bytes(arguments.memory)
     limits = _limits(arguments)
-    # Keras is imported for JAX here.
+    # Keras is imported here.
     from .answer import Question, Size
     from .model_sources import build
 
@@ -152,16 +152,22 @@ def _limits(arguments: argparse.Namespace) -> CompileLimits:
     return CompileLimits(seconds, None if memory is None else parse_bytes(memory))
 
 
-def _prepare_jax(batch_parts: int, weight_parts: int) -> None:
-    """Have Keras run on JAX, with as many devices as there are parts, none of them a GPU here."""
-    if "keras" in sys.modules and current_backend() != JAX:
+def _prepare_backend(batch_parts: int, weight_parts: int) -> None:
+    """Have Keras run on the backend that was asked for, or on JAX, with as many devices as parts.
+
+    No GPU that is here is taken.
+    """
+    devices = batch_parts * weight_parts
+    if "keras" not in sys.modules:
+        os.environ.setdefault("KERAS_BACKEND", JAX)
+    if devices > 1 and current_backend() != JAX:
         raise InvalidArgumentError(
-            f"models without values need Keras on JAX, and it runs on {current_backend()} already"
+            f"--devices divides models on Keras's JAX backend alone, not on {current_backend()}: "
+            "unset KERAS_BACKEND"
         )
-    os.environ["KERAS_BACKEND"] = JAX
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    if batch_parts * weight_parts > 1:
-        count = f"--xla_force_host_platform_device_count={batch_parts * weight_parts}"
+    if devices > 1:
+        count = f"--xla_force_host_platform_device_count={devices}"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {count}"
     require("liveness.abstract")
 

@@ -218,6 +218,13 @@ class Program:
         return self.always_live_bytes + self.input_feed_bytes + self.allocated_temporary_bytes
 
     @property
+    def run_bytes(self) -> int:
+        """``needed_bytes``, or the peak and fed data where it is not known what is reserved."""
+        if self.needed_bytes is None:
+            return self.peak_bytes + self.input_feed_bytes
+        return self.needed_bytes
+
+    @property
     def fragmentation_bytes(self) -> int | None:
         """Bytes that the allocator reserves beyond the live peak."""
         if self.allocated_temporary_bytes is None:

@@ -12,7 +12,8 @@ from keras_recompute.fits.command import main
         ("", "the following arguments are required: MODEL, --device, --batch"),
         ("m.keras --device h100 --batch none", "'none' is not a whole number"),
         ("m.keras --device h100 --batch 2 --devices 2x0", "0 is too small: the least is 1"),
-        ("m.keras --device h100 --batch 2", "and it runs on tensorflow already"),
+        ("m.keras --device local --batch 2 --timeout 9", "--timeout and --compile-memory limit"),
+        ("m.keras --device h10 --batch 2", "did you mean 'h100'"),
     ],
 )
 def test_bad_input_is_one_line(line, said, capsys):

@@ -80,11 +80,7 @@ class StepPeaks:
             program = self.step.compiled(candidate, device=self.device, layers_of=named)
         except DoesNotFitError as error:
             return int(error.needed_bytes or 0)
-        if self.device is None:
-            return program.peak_bytes
-        if program.needed_bytes is None:  # recorded, where no allocator reserves anything
-            return program.peak_bytes + program.input_feed_bytes
-        return program.needed_bytes
+        return program.peak_bytes if self.device is None else program.run_bytes
 
     def _measured(self, candidate: Any) -> int:
         import tensorflow as tf

@@ -61,11 +61,12 @@ class TrainedStep(StepParts):
                 record_loss(self.model, loss, keras.tree.flatten(x)[0].shape[0])
             else:
                 loss = loss_of_squares(candidate, outputs)
-            self.optimizer.scale_loss(loss).backward()
             weights_trained = self.model.trainable_weights
-            gradients = [variable.value.grad for variable in weights_trained]
-            with torch.no_grad():
-                self.optimizer.apply(gradients, weights_trained)
+            if weights_trained:
+                self.optimizer.scale_loss(loss).backward()
+                gradients = [variable.value.grad for variable in weights_trained]
+                with torch.no_grad():
+                    self.optimizer.apply(gradients, weights_trained)
             return self.model.compute_metrics(x, y, outputs, weights) if rest else loss
 
         return training_step

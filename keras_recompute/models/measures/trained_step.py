@@ -17,11 +17,11 @@ import tensorflow as tf
 from ...engine import ordered_updates
 from ...keras_backend.update_reasons import reason_of_optimizer
 from ...liveness import Program
-from ...liveness.keras_step import build_optimizer, training_step
+from ...liveness.keras_step import build_model, build_optimizer, training_step
 from ...liveness.tensorflow_functions import batch_spec, compile_step
 from ...seams.keras.layers import takes_training
 from ...seams.keras.replicated_steps import strategy_of
-from ...seams.keras.training import build_for_fit, record_loss
+from ...seams.keras.training import record_loss
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,9 @@ class TrainedStep:
             if self.optimizer is None:
                 return loss, gradients
             pairs = [(g, v) for g, v in zip(gradients, variables) if g is not None]
-            self.optimizer.apply(*map(list, zip(*pairs)))
+            pairs = pairs or list(zip(gradients, variables))  # Keras says that none has one
+            if pairs:
+                self.optimizer.apply(*map(list, zip(*pairs)))
             if not targets:
                 return loss
             y, weights = (*targets, None)[:2]
@@ -132,9 +134,9 @@ def trained_step(model: keras.Model, inputs: Any, targets: tuple[Any, ...] = ())
         how = f"with its {kind}" if compiled else f"with {kind}, as it is not compiled"
         reason = reason_to_wait(model)
         how += f", whose updates wait for all gradients ({reason})" if reason else ""
-    specs = keras.tree.map_structure(batch_spec, targets)
+    inputs, specs = keras.tree.map_structure(batch_spec, (inputs, targets))
     if specs:
-        build_for_fit(model, (inputs, *specs))  # its metrics
+        build_model(model, (inputs, *specs))  # its metrics
     return TrainedStep(model, inputs, specs, optimizer, f"a step {how}, and {loss}")
 
 
