@@ -14,6 +14,8 @@ from keras_recompute.liveness import abstract, profile
 from keras_recompute.liveness.abstract_models import is_abstract
 from keras_recompute.seams.keras.variables import has_value
 
+dear = pytest.mark.long(every_case=True)
+
 L = keras.layers
 BATCH, WIDTH = 64, 16
 
@@ -90,10 +92,10 @@ def ema():
     ("make", "optimizer", "checkpoints"),
     [
         (sequential, keras.optimizers.Adam, True),
-        (sequential, ema, False),
-        (tokens, keras.optimizers.Adafactor, True),
-        (with_lora, keras.optimizers.AdamW, True),
-        (quantized, keras.optimizers.AdamW, True),
+        pytest.param(sequential, ema, False, marks=dear),
+        pytest.param(tokens, keras.optimizers.Adafactor, True, marks=dear),
+        pytest.param(with_lora, keras.optimizers.AdamW, True, marks=dear),
+        pytest.param(quantized, keras.optimizers.AdamW, True, marks=dear),
         (own_call, keras.optimizers.Lion, False),
     ],
 )
@@ -133,6 +135,7 @@ def test_modes_that_compute_with_values_are_refused():
             quantize(model, "int4")
 
 
+@dear
 def test_in_mixed_precision_too():
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
@@ -172,6 +175,7 @@ def test_a_hundred_million_weights_on_a_device_that_is_not_here(device):
     assert found.peak_bytes == expected.peak_bytes > 3 * 4 * model.count_params()
 
 
+@dear
 def test_the_plan_is_that_of_a_model_with_values():
     def planned():
         model, x, y = step_of(sequential, keras.optimizers.Adam, checkpoints=False)

@@ -15,6 +15,8 @@ from keras_recompute.fits.command import main
 from keras_recompute.fits.held_bytes import COLLECTIVES, HELD
 from keras_recompute.sizes import parse_bytes
 
+dear = pytest.mark.long(every_case=True)
+
 BACKEND = keras.backend.backend()
 # Programs are compiled for the CPU here. PyTorch's are only recorded, and no device is asked.
 DEVICE = "h100" if BACKEND == "torch" else "local"
@@ -101,6 +103,7 @@ def found_in(shown, row):
     return re.search(rf"^{row} +([\d.]+ [KM]?i?B)", shown, re.MULTILINE)[1]
 
 
+@dear
 def test_the_line_that_it_prints_is_a_plan_that_fits(ask):
     code, shown, _ = ask(f"net.py:compiled --device {DEVICE} --batch {BATCH} --memory 1300KiB")
     assert code == 0
@@ -113,6 +116,7 @@ def test_the_line_that_it_prints_is_a_plan_that_fits(ask):
     assert BATCH <= largest < beyond
 
 
+@dear
 def test_what_does_not_fit_says_by_how_much(ask):
     code, shown, error = ask(f"net.py:build --device {DEVICE} --batch {BATCH} --memory 300KiB")
     assert (code, error) == (1, "")
@@ -121,6 +125,7 @@ def test_what_does_not_fit_says_by_how_much(ask):
     assert "Largest batch, with the leanest checkpoints: none; 1 needs" in shown
 
 
+@dear
 def test_lengths_and_adapters(ask):
     code, shown, _ = ask(f"net.py:sequences --device {DEVICE} --batch 2 --length 128 --lora 2")
     assert code == 0
@@ -131,6 +136,7 @@ def test_lengths_and_adapters(ask):
     assert "give --length" in error
 
 
+@dear
 def test_where_a_class_chooses_no_layer_all_are_adapted(ask):
     line = f"net.py:adapts_nothing --device {DEVICE} --batch {BATCH} --lora 2 --no-search"
     code, shown, _ = ask(line)
@@ -140,6 +146,7 @@ def test_where_a_class_chooses_no_layer_all_are_adapted(ask):
     assert parse_bytes(found_in(shown, "optimizer")) == pytest.approx(states, rel=0.01)
 
 
+@dear
 def test_weights_are_quantized_below_adapters(ask):
     line = f"net.py:build --device {DEVICE} --batch {BATCH} --lora 2 --no-search --quantize int8"
     code, shown, error = ask(line)
