@@ -31,10 +31,11 @@ as large, since small activations stay on the chip of a TPU. Even so all of Mobi
 and its figures for a v5e are those of other buffers. On a device an activation of VGG16's first
 block has 128 MiB, and the gradients of its second convolution take three such arrays. The leanest
 plan is that of `kr.plan(memory_budget="smallest")` for the CPU or the device. It tries few
-distances between checkpoints, so `every=` may take a little less. "Not searched" says that no plan
-was, since one program takes many minutes to compile. Losses of three updates are compared with the
-plain model's, relative to them. Rounding decides many an update of a network with batch norm and
-small images: gradients of the plain ResNet50 are 0.2 from its own in float64 ([the zoo](zoo.md)).
+distances between checkpoints, so `every=` may take a little less. RematScope replays each layer by
+itself, as `every=1` does: on a device that takes less than longer sections do. Losses of three
+updates are compared with the plain model's, relative to them. Rounding decides many an update of a
+network with batch norm and small images: gradients of the plain ResNet50 are 0.2 from its own in
+float64 ([the zoo](zoo.md)).
 On a CPU XLA makes the gradient of a depthwise kernel as if it were dense: two buffers of 31.6 MiB
 are most of the plain MobileNetV2's temporaries. First steps trace, compile and run once, and later
 ones are the faster of two, on {processor}, which did other work as well.
@@ -221,7 +222,22 @@ def jax_summary(rows: dict[str, Any]) -> list[str]:
         if steps:
             said.append(f"* seconds of later steps, {title}: {spread(steps, SECONDS_BAR)}")
     said.append(f"* less in RematScope than with ours: {', '.join(above) or 'none'}")
+    said.append(f"* temporaries with `every=1` over those in RematScope: {of_each_layer(rows)}")
     return ["\n".join([*said, failures(rows), ""])]
+
+
+def of_each_layer(rows: dict[str, Any]) -> str:
+    """Return what checkpoints behind all layers take, over RematScope, which replays each too."""
+    said = []
+    for name, row in rows.items():
+        if "each" in row and is_right(row):
+            ratios = []
+            for device, title in DEVICES.items():
+                ours, theirs = (row[way]["temporaries"].get(device) for way in ("each", "remat"))
+                if isinstance(ours, int) and isinstance(theirs, int):
+                    ratios.append(f"{ours / theirs:.2f} ({title})")
+            said.append(f"{name} {', '.join(ratios)}")
+    return "; ".join(said)
 
 
 def is_right(row: dict[str, Any]) -> bool:

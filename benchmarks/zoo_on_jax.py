@@ -45,6 +45,9 @@ def measure(name: str, devices: list[str], *, is_planned: bool) -> dict[str, Any
     row = {}
     for way, make in ways.items():
         row[way] = tried(lambda make=make: figures(make(), batch, large, devices))
+    if "error" not in row["remat"]:
+        # RematScope recomputes each layer by itself, and so do these checkpoints.
+        row["each"] = figures(kr.checkpointed(plain, every=1), batch, large, devices)
     if is_planned:
         row["leanest"] = tried(lambda: leanest_figures(plain, batch, large, row["plain"]))
     if is_planned and name in PLANNED and CPU in devices:

@@ -3,7 +3,7 @@
 import json
 
 import zoo_backends
-from zoo_backends_page import MODELS, jax_line, page
+from zoo_backends_page import DEVICES, MODELS, jax_line, of_each_layer, page
 
 MIB = 2**20
 
@@ -114,3 +114,13 @@ def test_a_row_without_a_plan_for_a_device_says_so():
     row = {**JAX["MobileNet"], "plain": on_jax(sizes), "every": on_jax(sizes)}
     line = jax_line("MobileNet", row)
     assert "| 8.0, fails, 8.0, not searched |" in line, line
+
+
+def test_checkpoints_behind_all_layers_are_compared_with_rematscope():
+    ours, theirs = (on_jax(dict.fromkeys(DEVICES, size * MIB)) for size in (6, 8))
+    row = {"plain": on_jax({}), "remat": theirs, "each": ours}
+    fails = {"plain": on_jax({}), "remat": {"error": "Unable to build"}}
+    said = of_each_layer({"MobileNet": row, "VGG16": fails})
+    assert said == "MobileNet 0.75 (CPU), 0.75 (H100), 0.75 (v5e)"
+    ours["temporaries"] = {"cpu": MIB, "h100": {"error": "the compiler refused"}}
+    assert of_each_layer({"MobileNet": row}) == "MobileNet 0.12 (CPU)"
