@@ -276,3 +276,11 @@ def test_loaded_weights_have_values(tmp_path):
     model.load_weights(tmp_path / "saved.weights.h5")
     x = np.ones((2, 3), "float32")
     np.testing.assert_array_equal(model.predict(x, verbose=0), plain.predict(x, verbose=0))
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow alone times plans")
+def test_a_plan_that_is_timed_is_refused():
+    with abstract():
+        model = sequential()
+    with pytest.raises(InvalidArgumentError, match="timed=True runs the layers of 'net'"):
+        kr.plan(model, memory_budget="1MiB", batch_size=BATCH, timed=True)

@@ -17,11 +17,13 @@ import tensorflow as tf
 from ...engine import ordered_updates
 from ...keras_backend.update_reasons import reason_of_optimizer
 from ...liveness import Program
+from ...liveness.abstract_models import as_abstract_as
 from ...liveness.keras_step import build_model, build_optimizer, training_step
 from ...liveness.tensorflow_functions import batch_spec, compile_step
 from ...seams.keras.layers import takes_training
 from ...seams.keras.replicated_steps import strategy_of
 from ...seams.keras.training import record_loss
+from ...seams.keras.variables import only_compiling
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,8 @@ def trained_step(model: keras.Model, inputs: Any, targets: tuple[Any, ...] = ())
 def build_by_step(model: keras.Model, batch: tuple[Any, ...]) -> None:
     """Have ``model`` make its variables by tracing its own step on a ``batch`` of specs."""
     step = training_step(model, batch)
-    tf.function(step, autograph=False).get_concrete_function(*batch)
+    with as_abstract_as(model), only_compiling():
+        tf.function(step, autograph=False).get_concrete_function(*batch)
 
 
 def reason_to_wait(model: keras.Model) -> str | None:

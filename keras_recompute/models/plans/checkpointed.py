@@ -13,7 +13,6 @@ from ...keras_backend import require
 from ...seams.keras.graph import Functional, functional_of_sequential
 from ...seams.keras.layers import layers_in
 from ...seams.keras.training import has_own_train_step
-from ...seams.keras.variables import only_compiling
 from ..classes.layer_remat import (
     LayerSelector,
     require_whole,
@@ -28,7 +27,6 @@ from ..keras_graph.cut_points import evenly_spaced_cuts
 from ..keras_graph.submodel_inlining import runs_its_graph
 
 
-@only_compiling()
 def checkpointed(
     model: keras.Model,
     *,

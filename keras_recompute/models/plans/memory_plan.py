@@ -46,7 +46,6 @@ _SMALLEST = "smallest"
 _compiled: weakref.WeakKeyDictionary[keras.Model, dict[Any, Known]] = weakref.WeakKeyDictionary()
 
 
-@only_compiling()
 def plan(
     model: keras.Model,
     *,
@@ -119,11 +118,7 @@ def plan(
     """
     if timed:
         require("plan(timed=)")
-        if is_abstract(model):
-            raise InvalidArgumentError(
-                f"timed=True runs the layers of {model.name!r}, whose weights have no values: it "
-                "was built in kr.liveness.abstract(). Build it outside of it, or leave timed out"
-            )
+        _require_values(model)
     if not prove:
         require("plan(prove=False)")
     target = _target(device, is_proved=prove and needed_bytes is None)
@@ -160,10 +155,11 @@ def plan(
         raise InvalidArgumentError(
             f"{model.name!r} has {named_checkpoints(marks)} already: plan a model without them"
         )
-    specs = value_specs(functional, graph, batch_size=batch_size, sample=sample)
+    with only_compiling():
+        specs = value_specs(functional, graph, batch_size=batch_size, sample=sample)
     optimizer_bytes = _optimizer_bytes(model)
     fixed_bytes = bytes_of_variables(model.variables) + optimizer_bytes
-    with preserving_values(model.non_trainable_variables if timed else ()):
+    with preserving_values(model.non_trainable_variables if timed else ()), only_compiling():
         prediction = predict(
             graph,
             specs,
@@ -196,6 +192,14 @@ def plan(
         jit, without = seconds_with_jit_and_without(candidate, inputs)
         found = replace(found, jit_seconds=jit, graph_seconds=without)
     return candidate, found
+
+
+def _require_values(model: keras.Model) -> None:
+    if is_abstract(model):
+        raise InvalidArgumentError(
+            f"timed=True runs the layers of {model.name!r}, whose weights have no values: it was "
+            "built in kr.liveness.abstract(). Build it outside of it, or leave timed out"
+        )
 
 
 def _target(device: str | None, *, is_proved: bool) -> Device | None:
