@@ -29,16 +29,17 @@ JAX = """\
 Temporaries of the whole step with Adam, in MiB, by the compiler. For devices the batch is 16 times
 as large, since small activations stay on the chip of a TPU. Even so all of MobileNetV3Small's do,
 and its figures for a v5e are those of other buffers. On a device an activation of VGG16's first
-block has 128 MiB, and the gradients of its second convolution take three such arrays. The leanest
-plan is that of `kr.plan(memory_budget="smallest")` for the CPU or the device. It tries few
-distances between checkpoints, so `every=` may take a little less. RematScope replays each layer by
-itself, as `every=1` does: on a device that takes less than longer sections do. Losses of three
-updates are compared with the plain model's, relative to them. Rounding decides many an update of a
-network with batch norm and small images: gradients of the plain ResNet50 are 0.2 from its own in
-float64 ([the zoo](zoo.md)).
-On a CPU XLA makes the gradient of a depthwise kernel as if it were dense: two buffers of 31.6 MiB
-are most of the plain MobileNetV2's temporaries. First steps trace, compile and run once, and later
-ones are the faster of two, on {processor}, which did other work as well.
+block has 128 MiB, and the gradients of its second convolution take three such arrays. For all
+blocks of DebertaV3 XLA makes 80 MiB at the start of a step on an H100: indices, and the zeros that
+gradients of gathers are added to. The leanest plan is that of `kr.plan(memory_budget="smallest")`
+for the CPU or the device. It tries few distances between checkpoints, so `every=` may take a little
+less. RematScope replays each layer by itself, as `every=1` does: on a device that takes less than
+longer sections do. Losses of three updates are compared with the plain model's, relative to them.
+Rounding decides many an update of a network with batch norm and small images: gradients of the
+plain ResNet50 are 0.2 from its own in float64 ([the zoo](zoo.md)). On a CPU XLA makes the gradient
+of a depthwise kernel as if it were dense: two buffers of 31.6 MiB are most of the plain
+MobileNetV2's temporaries. First steps trace, compile and run once, and later ones are the faster of
+two, on {processor}, which did other work as well.
 """
 JAX_COLUMNS = (
     "model | losses differ, first / three: RematScope, `every=`, leanest | CPU: plain, "
