@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import keras_recompute as kr
-from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.errors import InvalidArgumentError, UnsupportedError
 from keras_recompute.liveness import abstract, profile
 from keras_recompute.liveness.abstract_models import is_abstract
 from keras_recompute.seams.keras.variables import has_value
@@ -284,3 +284,13 @@ def test_a_plan_that_is_timed_is_refused():
         model = sequential()
     with pytest.raises(InvalidArgumentError, match="timed=True runs the layers of 'net'"):
         kr.plan(model, memory_budget="1MiB", batch_size=BATCH, timed=True)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow alone runs steps")
+def test_a_step_that_has_to_run_to_be_measured_is_refused():
+    with abstract():
+        model = sequential()
+    model.compile("sgd", "mse", jit_compile=False)
+    x = np.zeros((BATCH, WIDTH), "float32")
+    with pytest.raises(UnsupportedError, match=r"the step of '.*' has to run to be measured"):
+        kr.checkpointed(model, every=2, sample=(x, x))

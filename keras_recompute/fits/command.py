@@ -153,9 +153,9 @@ def _limits(arguments: argparse.Namespace) -> CompileLimits:
 
 
 def _prepare_backend(batch_parts: int, weight_parts: int) -> None:
-    """Have Keras run on the backend that was asked for, or on JAX, with as many devices as parts.
+    """Have Keras run on the backend in KERAS_BACKEND, or on JAX, with one device for each part.
 
-    No GPU that is here is taken.
+    JAX uses no GPU of this machine.
     """
     devices = batch_parts * weight_parts
     if "keras" not in sys.modules:

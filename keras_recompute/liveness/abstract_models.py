@@ -12,7 +12,7 @@ from ..keras_backend import require
 from ..seams.keras.quantization import quantize_without_values
 from ..seams.keras.variables import has_values, without_values
 
-# Models made in ``abstract``. One of a class of its own may make its layers and weights later.
+# Models made in ``abstract``. A subclass of keras.Model may make its layers and weights later.
 _made: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -24,6 +24,7 @@ def abstract() -> Iterator[None]:
     ``checkpointed`` take it as any other: a compiler needs the shapes of weights alone. It cannot
     be trained or called, and whatever reads one of its weights raises InvalidArgumentError. Weights
     that are loaded into it have values from then on. ``model.quantize("int8")`` works in the block.
+    On TensorFlow ``profile`` refuses a model with a weight larger than this machine's memory.
 
     Examples:
         >>> with kr.liveness.abstract():

@@ -39,7 +39,7 @@ def test_shapes_are_inferred_without_it(variable):
     assert inferred.shape == (None, None)
 
 
-@pytest.mark.skipif(BACKEND != "jax", reason="others read it in no function of their own")
+@pytest.mark.skipif(BACKEND != "jax", reason="jax.jit traces it")
 def test_a_function_that_jax_traces_reads_none(variable):
     import jax
 

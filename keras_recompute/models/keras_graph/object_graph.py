@@ -136,7 +136,7 @@ class ObjectGraph:
                 return self._identity(value)
         elif type(value) is not np.ndarray or value.dtype.hasobject:
             return self._identity(value)
-        # A tensor gives NumPy no array of a bfloat16 number, but its value.
+        # np.asarray fails on a TensorFlow scalar in bfloat16, and numpy() does not.
         array = np.asarray(value.numpy() if isinstance(value, tf.Tensor) else value)
         if array.nbytes > SMALL_ARRAY_BYTES:
             return self._identity(value)

@@ -86,9 +86,10 @@ class StepPeaks:
         import tensorflow as tf
 
         if is_abstract(candidate):
+            why = "" if self.refusal is None else f". {self.refusal}"
             raise UnsupportedError(
-                f"the step of {candidate.name!r} would be measured as it runs, and its weights "
-                f"have no values: build it outside of kr.liveness.abstract(). {self.refusal or ''}"
+                f"the step of {candidate.name!r} has to run to be measured, and its weights have "
+                f"no values: build it outside of kr.liveness.abstract(){why}"
             ) from self.refusal
         function = tf.function(self.step.of(candidate), jit_compile=False, autograph=False)
         concrete = function.get_concrete_function(*self.step.specs)

@@ -87,7 +87,7 @@ class TrainedStep:
             if self.optimizer is None:
                 return loss, gradients
             pairs = [(g, v) for g, v in zip(gradients, variables) if g is not None]
-            pairs = pairs or list(zip(gradients, variables))  # Keras says that none has one
+            pairs = pairs or list(zip(gradients, variables))  # Keras refuses to update nothing
             if pairs:
                 self.optimizer.apply(*map(list, zip(*pairs)))
             if not targets:

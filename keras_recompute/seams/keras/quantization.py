@@ -23,8 +23,8 @@ def quantize_without_values(refuse: Callable[[str], None]) -> Iterator[None]:
     import keras
     from keras.src import quantizers
 
-    def in_trace(plain: Callable[..., Any], inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        # For weights Keras passes to_numpy=True, the sixth argument; NumPy reads no traced array.
+    def without_numpy(plain: Callable[..., Any], inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        # For weights Keras passes to_numpy=True, the sixth argument; NumPy needs values.
         return plain(inputs, *args[:4], **{**kwargs, "to_numpy": False})
 
     def quantize(plain: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> None:
@@ -38,8 +38,8 @@ def quantize_without_values(refuse: Callable[[str], None]) -> Iterator[None]:
             refuse(str(mode))
 
         # Layers of Keras 3.12 call it as a function of the package, later ones in its own module.
-        of_package = patch_method(quantizers, "abs_max_quantize", in_trace)
-        with of_package, patch_method(quantizers.quantizers, "abs_max_quantize", in_trace):
+        of_package = patch_method(quantizers, "abs_max_quantize", without_numpy)
+        with of_package, patch_method(quantizers.quantizers, "abs_max_quantize", without_numpy):
             run_on_shapes(lambda: plain(model, *args, **kwargs))
 
     with patch_method(keras.Model, "quantize", quantize):

@@ -129,7 +129,7 @@ _ON_BACKEND: dict[str, Callable[[Any, Refuse], None]] = {
 def only_compiling() -> Iterator[None]:
     """Return a context in which functions are traced to be compiled, and not to run.
 
-    There TensorFlow's may read variables without values.
+    On TensorFlow they may read variables without values there.
     """
     import keras
 

@@ -35,10 +35,10 @@ def graph_not_to_run() -> Iterator[None]:
 
 
 class ValuelessVariable(UninitializedVariable):
-    """A variable without a value until one is assigned.
+    """A variable that has no value until one is assigned.
 
-    ``refuse()`` is called where the missing value is read, and raises an error. A graph may read it
-    while shapes are inferred, or in ``only_compiling``.
+    Where the missing value is read, ``refuse()`` is called, which raises an error. A graph may
+    still read the variable while Keras infers shapes, or in ``only_compiling``.
     """
 
     def __init__(self, refuse: Callable[[], None], **options: Any) -> None:
@@ -79,12 +79,13 @@ class ValuelessVariable(UninitializedVariable):
 
 
 def lend_values(concrete: Any) -> ContextManager[Any]:
-    """Give the variables that ``concrete`` reads values, and return a context that takes them back.
+    """Exchange the variables without values that ``concrete`` reads, and return a context.
 
-    TensorFlow hands no function with other variables to XLA. Those without a value are exchanged
-    for others of the same type and shape. All that have a type share one piece of memory, which is
-    never written or read, so that none is taken. Raises MemoryError if the largest variable is
-    larger than this machine's memory: the system promises no more.
+    When it ends they are back. TensorFlow hands a function to XLA only if all its variables have
+    values, so they are exchanged for others of the same type and shape. Those of one type share one
+    piece of memory. It is never written or read, so that the system never provides it. Raises
+    MemoryError if the largest variable is larger than this machine's memory, since the system
+    promises no more.
     """
     captured = concrete.captured_inputs
     lacking = {id(v.handle): v for v in concrete.variables if getattr(v, "lacks_value", False)}
@@ -93,7 +94,7 @@ def lend_values(concrete: Any) -> ContextManager[Any]:
     concrete.set_external_captures(handles)
     context = contextlib.ExitStack()
     context.callback(concrete.set_external_captures, captured)
-    context.callback(lent.clear)  # which keeps them until then
+    context.callback(lent.clear)  # the context holds them until then
     return context
 
 

@@ -49,7 +49,10 @@ def fake_mode() -> Any:
 
 
 class _FakeMode(FakeTensorMode):
-    """PyTorch's own knows the values of single numbers alone, and needs a tensor with a value."""
+    """Fake tensors know small values, and may stand for parameters without values.
+
+    PyTorch's own mode knows the values of single numbers alone.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -66,7 +69,7 @@ class _FakeMode(FakeTensorMode):
             with self:
                 data = torch.empty(tensor.shape, dtype=tensor.dtype, device=default_device())
                 made = torch.nn.Parameter(data, requires_grad=tensor.requires_grad)
-            self._of_valueless[id(tensor)] = made, tensor  # which lives as long
+            self._of_valueless[id(tensor)] = made, tensor  # kept, so that its id stays its own
         return self._of_valueless[id(tensor)][0]
 
 

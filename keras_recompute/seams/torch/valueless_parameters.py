@@ -18,10 +18,10 @@ _WITHOUT_VALUE = {
 
 
 class ValuelessParameter(torch.nn.Parameter):
-    """A parameter on the meta device until a value is copied into it: then an ordinary one.
+    """A parameter on the meta device, which becomes an ordinary one when a value is copied into it.
 
-    ``refuse()`` is called where the missing value is read, and raises an error. Operations may read
-    it while Keras runs on the meta device too, as it does to infer shapes, and in ``fake_mode``.
+    Where the missing value is read, ``refuse()`` is called, which raises an error. Operations may
+    still take the parameter in ``fake_mode``, and while Keras infers shapes on the meta device.
     """
 
     lacks_value = True
@@ -57,7 +57,10 @@ class ValuelessParameter(torch.nn.Parameter):
 
 
 def _fake_or_refused(given: Any) -> Any:
-    """Return the fake tensor of the mode that is active for a ``ValuelessParameter``."""
+    """Return for a ``ValuelessParameter`` its fake tensor in the active mode, or refuse it.
+
+    Anything else is returned as it is.
+    """
     if not isinstance(given, ValuelessParameter):
         return given
     for mode in _get_current_dispatch_mode_stack():
