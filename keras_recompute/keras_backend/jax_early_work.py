@@ -1,10 +1,10 @@
 """Early work on JAX: what XLA would begin while the checkpointed call before still runs.
 
 A call reads what follows from the results of the call before, and may read older values, such as a
-condition that every block reads. XLA for CPUs would compute their products in front of all calls,
-and XLA for GPUs joins those of up to 32 MiB into one. Both would hold the results of all calls. So
-what a call computes of older values alone waits for the call before. On a TPU nothing waits, since
-its compiler begins none of it early.
+condition that every block reads, or the seed of its dropout. XLA would compute their products and
+draw their masks in front of all calls (XLA for GPUs joins products of up to 32 MiB into one), and
+hold the results of all calls. So what a call computes of older values alone waits for the call
+before. On a TPU nothing waits, since its compiler begins none of it early.
 
 ``engine.emit.early_work`` is the same for TensorFlow, and says what it gains.
 """
@@ -23,8 +23,9 @@ from jax.extend.core import Jaxpr, Literal, jaxprs_in_params
 from ..seams.jax.tracing import maker, makers_before, varying_axes
 from .jax_fence import is_differentiable, read_after
 
-_PRODUCTS = {"dot_general", "conv_general_dilated", "ragged_dot_general"}
+PRODUCTS = {"dot_general", "conv_general_dilated", "ragged_dot_general"}
 _LOOPS = {"scan", "while"}
+_DRAWS = {"random_bits", "threefry2x32", "rng_bit_generator"}
 # Numbers of the arguments that a value follows from; None if one that is awaited is among them.
 Origins = frozenset[int] | None
 _NONE: frozenset[int] = frozenset()
@@ -113,20 +114,18 @@ def _may_wait(value: jax.Array, awaited: Sequence[jax.Array]) -> bool:
     if not isinstance(jax.typeof(value), jax.core.ShapedArray):
         return False  # such as a reference to a mutable array
     # Inside jax.shard_map the type has the axes along which a value varies.
-    axes = frozenset().union(*map(varying_axes, awaited))
-    is_random_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
-    return axes <= varying_axes(value) and not is_random_key
+    return frozenset().union(*map(varying_axes, awaited)) <= varying_axes(value)
 
 
 def early_arguments(
     jaxpr: Jaxpr, following: Collection[int], may_wait: Collection[int]
 ) -> list[int]:
-    """Return the numbers of the arguments that have to wait, so that no product runs ahead.
+    """Return the numbers of the arguments that have to wait, so that no work runs ahead.
 
-    Products and loops could run ahead that read nothing of the arguments ``following``. A product
-    counts if its result is no smaller than one of the arrays that it reads. Of the arguments that
-    it follows from and that ``may_wait``, the smallest one waits. Captured arrays are numbered
-    behind the arguments.
+    Products, loops and random draws could run ahead that read nothing of the arguments
+    ``following``. A product counts if its result is no smaller than one of the arrays that it
+    reads. Of the arguments that it follows from and that ``may_wait``, the smallest one waits.
+    Captured arrays are numbered behind the arguments.
     """
     variables = [*jaxpr.invars, *jaxpr.constvars]
     early: set[int] = set()
@@ -171,11 +170,11 @@ def _called(equation: Any) -> Jaxpr | None:
 
 
 def _is_work(equation: Any) -> bool:
-    """Whether it is a loop, or a product that is no smaller than one of its operands."""
+    """Whether it is a loop, a random draw, or a product as large as one of its operands."""
     name = equation.primitive.name
-    if name in _LOOPS:
+    if name in _LOOPS or name in _DRAWS:
         return True
-    return name in _PRODUCTS and _size(equation.outvars[0]) >= min(map(_size, equation.invars))
+    return name in PRODUCTS and _size(equation.outvars[0]) >= min(map(_size, equation.invars))
 
 
 def _size(variable: Any) -> int:
