@@ -8,23 +8,22 @@ the bit. ``engine.kernels.convolutions`` is the same for TensorFlow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+from jax.extend.core import Jaxpr, jaxpr_as_fun
+
+from .jax_equations import equations_of, has_equation_of, with_equations_replaced
 
 Function = Callable[..., Any]
 _CONVOLUTION = jax.lax.conv_general_dilated_p
 
 
 def has_convolutions(jaxpr: Jaxpr) -> bool:
-    """Whether ``jaxpr`` convolves, or a jaxpr in it does."""
-    for equation in jaxpr.eqns:
-        if equation.primitive is _CONVOLUTION or any(map(has_convolutions, _jaxprs_of(equation))):
-            return True
-    return False
+    """Whether ``jaxpr`` convolves."""
+    return has_equation_of(jaxpr, _CONVOLUTION)
 
 
 def with_fast_convolutions(function: Function) -> Function:
@@ -37,45 +36,16 @@ def with_fast_convolutions(function: Function) -> Function:
             return function(*structure.unflatten(leaves))
 
         traced, results = jax.make_jaxpr(flat, return_shape=True)(*leaves)
-        made = jaxpr_as_fun(_in_fast_form(traced))(*leaves)
+        made = jaxpr_as_fun(with_equations_replaced(traced, _is_convolution, _fast_convolution))(
+            *leaves
+        )
         return jax.tree.structure(results).unflatten(made)
 
     return run
 
 
-def _jaxprs_of(equation: Any) -> list[Jaxpr]:
-    return list(_inner(tuple(equation.params.values())))
-
-
-def _inner(value: Any) -> Iterator[Jaxpr]:
-    """Yield the jaxprs among parameters of an equation."""
-    if isinstance(value, Jaxpr):
-        yield value
-    elif isinstance(value, ClosedJaxpr):
-        yield value.jaxpr
-    elif isinstance(value, (tuple, list)):
-        for each in value:
-            yield from _inner(each)
-
-
-def _in_fast_form(value: Any) -> Any:
-    """Return a parameter of an equation; in a jaxpr all convolutions have the fast form."""
-    if isinstance(value, Jaxpr):  # first: from JAX 0.11 on both are of one class
-        equations = []
-        for equation in value.eqns:
-            if equation.primitive is _CONVOLUTION:
-                equations += _fast_convolution(equation)
-            elif _jaxprs_of(equation):
-                parameters = {name: _in_fast_form(each) for name, each in equation.params.items()}
-                equations.append(equation.replace(params=parameters))
-            else:
-                equations.append(equation)
-        return value.replace(eqns=equations)
-    if isinstance(value, ClosedJaxpr):
-        return value.replace(jaxpr=_in_fast_form(value.jaxpr))
-    if type(value) in (tuple, list):
-        return type(value)(map(_in_fast_form, value))
-    return value
+def _is_convolution(equation: Any) -> bool:
+    return equation.primitive is _CONVOLUTION
 
 
 def _fast_convolution(equation: Any) -> list[Any]:
@@ -106,8 +76,7 @@ def _fast_convolution(equation: Any) -> list[Any]:
         found = _CONVOLUTION.bind(image, kernel, **parameters)
         return _moved(found, fast.out_spec, given.out_spec)
 
-    traced = jax.make_jaxpr(convolve)(image, kernel)
-    return _in_place_of(equation, traced.jaxpr)
+    return equations_of(convolve, equation)
 
 
 def _form(rank: int, *, kernel_first: bool) -> jax.lax.ConvDimensionNumbers:
@@ -128,18 +97,3 @@ def _moved(value: jax.Array, before: Sequence[int], after: Sequence[int]) -> jax
     """Return ``value``, whose dimensions that stood ``before`` stand where ``after`` says."""
     places = dict(zip(after, before))
     return jnp.transpose(value, [places[place] for place in range(value.ndim)])
-
-
-def _in_place_of(equation: Any, jaxpr: Jaxpr) -> list[Any]:
-    """Return the equations of ``jaxpr``, between the variables of ``equation``."""
-    names = dict(zip(jaxpr.invars, equation.invars))
-    names |= dict(zip(jaxpr.outvars, equation.outvars))
-
-    def named(variables: Any) -> list[Any]:
-        return [each if isinstance(each, Literal) else names.get(each, each) for each in variables]
-
-    made = []
-    for each in jaxpr.eqns:
-        ends = {"invars": named(each.invars), "outvars": named(each.outvars)}
-        made.append(each.replace(**ends, source_info=equation.source_info))
-    return made

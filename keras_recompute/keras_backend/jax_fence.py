@@ -27,10 +27,11 @@ Arrays = Sequence[jax.Array]
 
 def drops_barriers() -> bool:
     """Whether the compiler drops barriers before it schedules: on a CPU."""
-    return _backend() == CPU
+    return current_backend() == CPU
 
 
-def _backend() -> str:
+def current_backend() -> str:
+    """Return the kind of device that the step under construction is for."""
     return described_backend() or jax.default_backend()
 
 
@@ -41,7 +42,7 @@ def read_after(value: jax.Array, ends: Arrays) -> jax.Array:
     products of all timesteps with the kernel of a recurrent layer, and holds that for all of them.
     """
     ends = list(filter(is_differentiable, ends))
-    if not ends or _backend() == TPU:
+    if not ends or current_backend() == TPU:
         return value
     if drops_barriers():
         return jnp.where(is_usual(ends), value, jnp.zeros_like(value))

@@ -30,6 +30,7 @@ from .jax_convolutions import Function, has_convolutions, with_fast_convolutions
 from .jax_early_work import EarlyWork, last_call, note_call
 from .jax_fence import drops_barriers, is_differentiable, is_usual
 from .jax_grouped_convolutions import convolutions_by_group
+from .jax_random_draws import with_separate_draws
 
 Arrays = Sequence[jax.Array]
 
@@ -122,7 +123,7 @@ def recomputed(
         before = last_call()
         # Python runs once, as under jax.checkpoint: what it changes is not changed again.
         with leaner_convolutions(), checked_for_gradients():
-            traced = jax.make_jaxpr(function)(*values)
+            traced = with_separate_draws(jax.make_jaxpr(function)(*values))
 
         def without_captures(*given: jax.Array) -> list[jax.Array]:
             arguments, captured = given[: len(values)], given[len(values) :]
