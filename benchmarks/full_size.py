@@ -209,7 +209,7 @@ def _largest(of_this: dict[str, dict[str, Any] | None]) -> str:
     for how, found in of_this.items():
         if how.startswith(LARGEST) and found:
             length = how.partition(" ")[2]
-            batch = found.get("error") or found["batch"] or "none"
+            batch = found.get("error") or (f"{found['batch']:,}" if found["batch"] else "none")
             said.append(f"{batch} x {int(length):,}" if length.isdigit() else f"{batch}")
     return "; ".join(said)
 
