@@ -36,9 +36,8 @@ def with_fast_convolutions(function: Function) -> Function:
             return function(*structure.unflatten(leaves))
 
         traced, results = jax.make_jaxpr(flat, return_shape=True)(*leaves)
-        made = jaxpr_as_fun(with_equations_replaced(traced, _is_convolution, _fast_convolution))(
-            *leaves
-        )
+        fast = with_equations_replaced(traced, _is_convolution, _fast_convolution)
+        made = jaxpr_as_fun(fast)(*leaves)
         return jax.tree.structure(results).unflatten(made)
 
     return run

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, jaxprs_in_params
 
 
 def has_equation_of(jaxpr: Jaxpr, primitive: Primitive) -> bool:
@@ -20,7 +20,7 @@ def has_equation_of(jaxpr: Jaxpr, primitive: Primitive) -> bool:
 
 def calls_equation_of(equation: Any, primitive: Primitive) -> bool:
     """Whether a jaxpr that ``equation`` calls has an equation of ``primitive``."""
-    return any(has_equation_of(jaxpr, primitive) for jaxpr in jaxprs_of(equation))
+    return any(has_equation_of(jaxpr, primitive) for jaxpr in jaxprs_in_params(equation.params))
 
 
 def with_equations_replaced(
@@ -28,8 +28,8 @@ def with_equations_replaced(
 ) -> Any:
     """Return a jaxpr with the equations of ``replace`` for each one that ``is_replaced``.
 
-    Jaxprs that the others call are changed too. ``value`` is any parameter of an equation. What has
-    nothing to replace comes back as it is: JAX lowers a jaxpr that is called twice once.
+    Jaxprs that the others call are changed too. ``value`` is any parameter of an equation. A jaxpr
+    without such equations comes back as the same object, so that JAX lowers it once for all calls.
     """
 
     def replaced(value: Any) -> Any:
@@ -73,19 +73,3 @@ def equations_of(function: Callable[..., Any], equation: Any) -> list[Any]:
         ends = {"invars": named(each.invars), "outvars": named(each.outvars)}
         made.append(each.replace(**ends, source_info=equation.source_info))
     return made
-
-
-def jaxprs_of(equation: Any) -> list[Jaxpr]:
-    """Return the jaxprs that ``equation`` calls."""
-    return list(_inner(tuple(equation.params.values())))
-
-
-def _inner(value: Any) -> Iterator[Jaxpr]:
-    """Yield the jaxprs among parameters of an equation."""
-    if isinstance(value, Jaxpr):
-        yield value
-    elif isinstance(value, ClosedJaxpr):
-        yield value.jaxpr
-    elif isinstance(value, (tuple, list)):
-        for each in value:
-            yield from _inner(each)

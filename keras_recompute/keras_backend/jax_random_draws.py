@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-from jax.extend.core import Jaxpr
+from jax.extend.core import Jaxpr, jaxprs_in_params
 from jax.extend.core.primitives import random_bits_p
 
 from ..backends import TPU
 from .jax_early_work import PRODUCTS
-from .jax_equations import calls_equation_of, equations_of, jaxprs_of, with_equations_replaced
+from .jax_equations import calls_equation_of, equations_of, with_equations_replaced
 from .jax_fence import current_backend
 
 
@@ -54,7 +54,7 @@ def _in_order(jaxpr: Jaxpr) -> Iterator[Any]:
     for equation in jaxpr.eqns:
         yield equation
         if not _is_draw(equation):
-            for inner in jaxprs_of(equation):
+            for inner in jaxprs_in_params(equation.params):
                 yield from _in_order(inner)
 
 
