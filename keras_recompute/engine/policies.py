@@ -195,6 +195,8 @@ save_everything = SaveEverything()
 save_replay_sources = SaveReplaySources()
 save_matmuls = SaveMatmuls()
 save_matmuls_without_batch_dims = SaveMatmuls(batch_dims=False)
+# They decide alike whatever operations are called.
+NAMELESS = (SaveNothing, SaveEverything, SaveReplaySources, SaveMatmuls)
 
 
 def save_names(*names: str) -> SaveNames:

@@ -8,6 +8,7 @@ from keras_recompute.seams.tensorflow.gradients import (
     has_gradient,
     has_tangents,
     is_recorded,
+    library_gradient,
     may_record,
     record_operation,
     registered_gradient,
@@ -122,3 +123,31 @@ def test_gradient_functions_leave_constant_inputs_out():
             assert (session.run(without) == session.run(of_x)).all()
             assert session.run(of_y).tolist() == [[3.0], [3.0]]
     assert left_out is None
+
+
+def custom_gradient_in(function):
+    """Return the name of the custom gradient in the graph of ``function``, and its argument."""
+    graph = tf.function(function).get_concrete_function(tf.TensorSpec((2,))).graph
+    (name,) = {
+        op.get_attr("_gradient_op_type").decode()
+        for op in graph.get_operations()
+        if op.type == "IdentityN"
+    }
+    return name, graph.inputs[0]
+
+
+def test_a_gradient_of_tensorflows_own_is_known_with_what_it_closes_over():
+    name, x = custom_gradient_in(tf.nn.silu)
+    function, captured = library_gradient(name)
+    assert function == "tensorflow.python.ops.nn_impl.swish.<locals>.swish_impl.<locals>.grad"
+    beta, features = captured
+    assert beta.dtype == tf.float32
+    assert features is x
+
+
+def test_a_users_gradient_is_not_known():
+    cubed = tf.custom_gradient(lambda x: (x**3, lambda dy: 3.0 * x * x * dy))
+    name, _ = custom_gradient_in(cubed)
+    assert library_gradient(name) is None
+    assert library_gradient("Sin") is None
+    assert library_gradient("NoSuchGradient") is None

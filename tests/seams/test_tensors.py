@@ -3,7 +3,13 @@
 import keras
 import tensorflow as tf
 
-from keras_recompute.seams.tensorflow.tensors import is_composite, is_eager, is_trackable, with_flow
+from keras_recompute.seams.tensorflow.tensors import (
+    is_composite,
+    is_eager,
+    is_of,
+    is_trackable,
+    with_flow,
+)
 
 
 def test_eager_tensors_are_told_from_those_of_graphs():
@@ -11,6 +17,24 @@ def test_eager_tensors_are_told_from_those_of_graphs():
     assert not is_eager(1.0)
     with tf.Graph().as_default():
         assert not is_eager(tf.constant(1.0))
+
+
+def test_a_tensor_is_of_one_graph():
+    found = []
+
+    @tf.function
+    def function(x):
+        inner = tf.Graph()
+        with inner.as_default():
+            within = tf.constant(2.0)
+        graph = x.graph
+        found.extend([is_of(x, graph), is_of(within, graph), is_of(within, inner)])
+        found.append(is_of("x", graph))
+
+    x = tf.constant(1.0)
+    function(x)
+    assert found == [True, False, True, False]
+    assert not is_of(x, tf.compat.v1.get_default_graph())
 
 
 def test_composites_consist_of_tensors():

@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from ...seams.keras.layers import add_losses, losses_of, remove_losses
-from ...seams.tensorflow.tensors import is_eager
+from ...seams.tensorflow.tensors import is_of
 
 
 class Losses:
@@ -39,7 +39,7 @@ class Losses:
         for layer in objects:
             if not isinstance(layer, keras.layers.Layer):
                 continue
-            added = [loss for loss in losses_of(layer) if _is_of(loss, graph)]
+            added = [loss for loss in losses_of(layer) if is_of(loss, graph)]
             remove_losses(layer, added)
             self._layers += [layer] * len(added)
             outputs += added
@@ -54,7 +54,3 @@ class Losses:
         for layer, loss in zip(self._layers, outputs[end:]):
             add_losses(layer, [loss])
         return outputs[:end]
-
-
-def _is_of(loss: Any, graph: Any) -> bool:
-    return isinstance(loss, tf.Tensor) and not is_eager(loss) and loss.graph is graph

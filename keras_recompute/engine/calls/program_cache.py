@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...user_code import warn_user
-from ..graph.graph_state import graph_state
+from ..graph.graph_state import kept_with
 from .call_signature import IdentityKey
 from .object_state import ObjectState
 
@@ -95,7 +95,7 @@ def cache_for(function: Callable[..., Any], otherwise: Any) -> ProgramCache:
     The latter serves a function that can keep no programs itself.
     """
     if not tf.executing_eagerly():
-        return graph_state(tf.compat.v1.get_default_graph(), _ATTRIBUTE, ProgramCache)
+        return kept_with(tf.compat.v1.get_default_graph(), _ATTRIBUTE, ProgramCache)
     owner = getattr(function, "__self__", function)
     if not hasattr(owner, "__dict__") or isinstance(owner, type):
         owner = otherwise

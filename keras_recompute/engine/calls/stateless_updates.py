@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from ...seams.keras.call_context import stateless_values
-from ...seams.tensorflow.tensors import is_eager
+from ...seams.tensorflow.tensors import is_of
 
 
 class StatelessUpdates:
@@ -33,7 +33,7 @@ class StatelessUpdates:
         # Of variables in the place of values nothing is known but that they are not of this graph.
         self._changed = []
         for key, value in values.items():
-            if isinstance(value, tf.Tensor) and not is_eager(value) and value.graph is graph:
+            if is_of(value, graph):
                 self._changed.append(key)
         outputs = [*results, *map(values.__getitem__, self._changed)]
         if self._changed:

@@ -26,7 +26,7 @@ from ...seams.tensorflow.operations import GRADIENT
 from ...seams.tensorflow.vectorized_map import is_in_vectorized_body
 from ..graph.captures import capture_all, capture_known, in_default_graph
 from ..graph.dataflow import is_differentiable, map_present, present
-from ..graph.graph_state import graph_state
+from ..graph.graph_state import kept_with
 from ..graph.sparse_gradients import densify, values_of
 
 Tensors = Sequence[tf.Tensor]
@@ -310,7 +310,7 @@ def _register(name: str, graph: Any, gradient: Gradient) -> None:
 
     The entry is removed with the graph.
     """
-    graph_state(graph, _ATTRIBUTE)[name] = gradient
+    kept_with(graph, _ATTRIBUTE)[name] = gradient
     # TensorFlow's registry lives as long as the process, so it must not keep the graph.
     reference = weakref.ref(graph)
 

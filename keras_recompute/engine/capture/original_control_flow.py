@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..graph.dataflow import port_refs, tensor_refs
-from ..graph.graph_state import graph_state
+from ..graph.graph_state import kept_with
 from ..graph.op_sets import LOOPS
 from ..graph.variables_by_value import BRANCHES, data_inputs
 
@@ -23,7 +23,7 @@ _DEFINITIONS = "_keras_recompute_as_traced"
 
 def snapshot_control_flow(graph: Any) -> None:
     """Note the definitions of all loops and branches of ``graph``, before it is differentiated."""
-    known = graph_state(graph, _DEFINITIONS)
+    known = kept_with(graph, _DEFINITIONS)
     for operation in graph.get_operations():
         if operation.type in LOOPS or operation.type in BRANCHES:
             known.setdefault(operation, operation.node_def)
@@ -36,7 +36,7 @@ def original_definitions(
 
     The program consists of ``operations`` and returns ``outputs``.
     """
-    known: Mapping[tf.Operation, Any] = graph_state(graph, _DEFINITIONS)
+    known: Mapping[tf.Operation, Any] = kept_with(graph, _DEFINITIONS)
     rewritten = []
     for operation in operations:
         if operation in known and len(operation.outputs) > output_count(known[operation]):

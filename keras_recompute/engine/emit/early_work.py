@@ -19,7 +19,7 @@ import tensorflow as tf
 from ...graph_traversal import reachable
 from ...seams.tensorflow.operations import number_in_graph
 from ..graph.dataflow import makers, operations_before, pick, put, tensor_refs
-from ..graph.graph_state import graph_state
+from ..graph.graph_state import kept_with
 from ..graph.op_sets import LOOPS, PRODUCTS, known_elements
 from ..graph.target_ops import delay
 from ..partition.program import GraphProgram
@@ -29,7 +29,7 @@ _LAST_CALL = "_keras_recompute_last_call"
 
 def note_call(results: Iterable[tf.Tensor]) -> None:
     """Note the ``results`` of a call that was written into the graph under construction."""
-    graph_state(tf.compat.v1.get_default_graph(), _LAST_CALL, list)[:] = makers(results)
+    kept_with(tf.compat.v1.get_default_graph(), _LAST_CALL, list)[:] = makers(results)
 
 
 def delay_early_work(
@@ -41,7 +41,7 @@ def delay_early_work(
     numbers of ports that a product reads beside a value, and that need not wait themselves.
     """
     given, target = list(values), program.target
-    before = graph_state(tf.compat.v1.get_default_graph(), _LAST_CALL, list)
+    before = kept_with(tf.compat.v1.get_default_graph(), _LAST_CALL, list)
     if not before or not target.at("delay"):
         return given
     first = min(map(number_in_graph, before))

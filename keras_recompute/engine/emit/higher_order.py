@@ -25,7 +25,7 @@ from ..capture.joint_graph import join
 from ..capture.purity import Purity
 from ..capture.trace import Port
 from ..graph.dataflow import numbers_present, pick, present
-from ..graph.graph_state import graph_state
+from ..graph.graph_state import kept_with
 from ..partition.partition import Partition, partition
 from ..partition.program import program_between
 from ..partition.stages import Stage
@@ -65,7 +65,7 @@ def part_for_outputs(part: Partition, requested: Collection[int]) -> Partition:
 
 def _writing_into_joint(part: Partition) -> threading.RLock:
     """Return a lock for writing into the joint graph, which two threads may ask for together."""
-    return graph_state(part.joint.trace.graph, "_keras_recompute_lock", threading.RLock)
+    return kept_with(part.joint.trace.graph, "_keras_recompute_lock", threading.RLock)
 
 
 def _of_outputs(part: Partition, requested: Sequence[int]) -> Partition:

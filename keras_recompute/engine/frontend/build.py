@@ -9,7 +9,8 @@ from ..calls.leaked_tensors import replace_leaked
 from ..capture.joint_graph import join, without_gradients
 from ..capture.trace import Trace
 from ..partition.partition import Partition, partition
-from ..policies import Policy
+from ..policies import NAMELESS, Policy
+from .equal_traces import share_partition
 from .frozen_variables import frozen_ports
 
 
@@ -45,7 +46,16 @@ def build(
     replace_leaked(owners, traced.graph, name=name)
     if wanted is not None and not wanted:
         return partition(without_gradients(traced), policy, kept_by_caller=kept_by_caller)
-    joint = join(traced, gradient_unused={*gradient_unused, *frozen_ports(traced, owners)})
-    if wanted is not None:
-        joint = joint.only(wanted)
-    return partition(joint, policy, kept_by_caller=kept_by_caller)
+    unused = frozenset({*gradient_unused, *frozen_ports(traced, owners)})
+
+    def make() -> Partition:
+        joint = join(traced, gradient_unused=unused)
+        if wanted is not None:
+            joint = joint.only(wanted)
+        return partition(joint, policy, kept_by_caller=kept_by_caller)
+
+    # A user's policy may go by names.
+    if policy is not None and not isinstance(policy, NAMELESS):
+        return make()
+    kind = policy, tuple(kept_by_caller), unused, wanted and frozenset(wanted)
+    return share_partition(traced, kind, make)

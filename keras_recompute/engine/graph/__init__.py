@@ -3,6 +3,7 @@
 from .annotations import alias_source, inference_alternative, replay_alternative
 from .captures import capture_all
 from .dataflow import ASSUMED_BATCH, port_refs, producers, tensor_refs, tensor_specs
+from .graph_state import kept_with
 from .op_sets import CHEAP, CONVOLUTIONS, ELEMENTWISE, MATMULS, SHAPES, SOURCES, VIEWS
 from .opaque_values import opaque_false
 from .sparse_gradients import densify, is_gathered
@@ -23,6 +24,7 @@ __all__ = [
     "densify",
     "inference_alternative",
     "is_gathered",
+    "kept_with",
     "opaque_false",
     "port_refs",
     "producers",

@@ -16,11 +16,13 @@ import tensorflow as tf
 
 from ...errors import InvalidArgumentError
 
-_NAMED, _END_OF_NAME = "recomputation_name", "named"
+# Names of operations and of scopes that annotate begin with it.
+MARK = "recomputation_"
+_NAMED, _END_OF_NAME = f"{MARK}name", "named"
 # TensorFlow puts a number behind names that are taken.
 _MARK = re.compile(rf"(?:^|/){_NAMED}\.([^/]*)\.{_END_OF_NAME}(?:_\d+)?$")
-_ALTERNATIVE = "recomputation_alternative"
-_SOURCE = "recomputation_source"
+_ALTERNATIVE = f"{MARK}alternative"
+_SOURCE = f"{MARK}source"
 _traced: ContextVar[Any] = ContextVar("traced", default=None)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Union
 
 import tensorflow as tf
 
-from .graph_state import graph_state
+from .graph_state import kept_with
 
 Number = Union[int, tf.Tensor]
 
@@ -27,7 +27,7 @@ def memoized_op(make: Callable[..., tf.Tensor], *given: Any) -> tf.Tensor:
     """
     if tf.executing_eagerly():
         return make(*given)
-    known: dict[Hashable, tf.Tensor] = graph_state(tf.compat.v1.get_default_graph(), _ATTRIBUTE)
+    known: dict[Hashable, tf.Tensor] = kept_with(tf.compat.v1.get_default_graph(), _ATTRIBUTE)
     key = (make, *(g.ref() if isinstance(g, tf.Tensor) else g for g in given))
     if key not in known:
         with tf.control_dependencies(None), tf.name_scope("once/"):

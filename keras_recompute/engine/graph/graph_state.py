@@ -9,7 +9,7 @@ from typing import Any
 _lock = threading.Lock()
 
 
-def graph_state(graph: Any, name: str, make: Callable[[], Any] = dict) -> Any:
+def kept_with(graph: Any, name: str, make: Callable[[], Any] = dict) -> Any:
     """Return what ``graph`` keeps under ``name``, or ``make()``, which it keeps from now on."""
     if not hasattr(graph, name):
         made = make()

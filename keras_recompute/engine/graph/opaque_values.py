@@ -20,7 +20,7 @@ from ...seams.tensorflow.vectorized_map import is_in_vectorized_body
 from ...seams.tensorflow.xla import xla_optimization_barrier
 from .dataflow import makers, operations_before, pick, present, put
 from .graph_constants import constant, memoized_op
-from .graph_state import graph_state
+from .graph_state import kept_with
 from .op_sets import HANDS_ON
 
 # A quiet NaN whose payload no floating-point unit generates (they generate a zero payload or pass
@@ -40,7 +40,7 @@ def opaque_false(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     part of every kernel that selects by it, and no two of these would be equal.
     """
     graph, here = tensors[0].graph, tf.compat.v1.get_default_graph()
-    known = graph_state(graph, _DECIDED)
+    known = kept_with(graph, _DECIDED)
     key = tuple(t.ref() for t in tensors)
     if key in known:
         return known[key]

@@ -26,7 +26,7 @@ from ..capture.trace import Port
 from ..graph.annotations import is_alternative
 from ..graph.captures import in_default_graph
 from ..graph.dataflow import makers, names_of
-from ..graph.graph_state import graph_state
+from ..graph.graph_state import kept_with
 from ..graph.op_sets import HANDS_ON, known_elements
 from ..graph.target import WITHOUT_PASSES, Target
 from ..graph.variables_by_value import BRANCHES, CaptureByValue, called_by
@@ -366,7 +366,7 @@ def _scope_for(names: Iterable[str]) -> str:
 def _remember_copies(scope: str, original: Any) -> None:
     """Note in the graph under construction that ``scope`` holds copies from ``original``."""
     if scope:
-        graph_state(tf.compat.v1.get_default_graph(), COPIES)[f"{scope}/"] = original
+        kept_with(tf.compat.v1.get_default_graph(), COPIES)[f"{scope}/"] = original
 
 
 def program_between(

@@ -23,10 +23,10 @@ from contextlib import contextmanager
 import tensorflow as tf
 
 from ...errors import RecomputeWarning
-from ..graph.annotations import is_traced
+from ..graph.annotations import MARK, is_traced
 from ..policies import Decision
 
-_RECOMPUTE, _KEEP = "recomputation_scope.recompute", "recomputation_scope.keep"
+_RECOMPUTE, _KEEP = f"{MARK}scope.recompute", f"{MARK}scope.keep"
 
 
 @contextmanager

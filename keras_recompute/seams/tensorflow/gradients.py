@@ -67,6 +67,34 @@ def registered_gradient(name: str) -> Callable[..., Any]:
     return ops.gradient_registry.lookup(name)
 
 
+def library_gradient(name: str) -> tuple[str, list[Any]] | None:
+    """Return the function that is the custom gradient ``name``, and the values that it closes over.
+
+    TensorFlow registers custom gradients under a new name for each call. None where it is no
+    function of TensorFlow's own, or reads variables.
+    """
+    try:
+        wrapped = _captured(ops.gradient_registry.lookup(name)).get("tape_grad_fn")
+    except LookupError:
+        return None
+    captured = _captured(wrapped)
+    function: Any = captured.get("grad_fn")
+    is_own = getattr(function, "__module__", "").startswith("tensorflow.python.")
+    if not is_own or captured.get("variables") != []:
+        return None
+    return f"{function.__module__}.{function.__qualname__}", [*_captured(function).values()]
+
+
+def _captured(function: Any) -> dict[str, Any]:
+    """Return what a Python function closes over, by name; nothing for other callables."""
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+    found = {}
+    for name, cell in zip(code.co_freevars if code else (), cells or ()):
+        with contextlib.suppress(ValueError):  # not set yet
+            found[name] = cell.cell_contents
+    return found
+
+
 def set_gradient(operation: tf.Operation, name: str | None) -> None:
     """Set the gradient of ``operation`` to the one registered as ``name``; None resets it."""
     if name is None:

@@ -13,6 +13,11 @@ def is_eager(value: Any) -> bool:
     return isinstance(value, tf.__internal__.EagerTensor)
 
 
+def is_of(value: Any, graph: Any) -> bool:
+    """Whether ``value`` is a tensor of ``graph``, and of no graph inside it."""
+    return isinstance(value, tf.Tensor) and not is_eager(value) and value.graph is graph
+
+
 def is_composite(value: Any) -> bool:
     """Whether ``value`` consists of several tensors, as ragged and sparse ones do."""
     return isinstance(value, tf.__internal__.CompositeTensor)
