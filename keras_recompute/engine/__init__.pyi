@@ -4,7 +4,7 @@ from .capture.trace import Trace, trace
 from .emit.lowering import lower
 from .emit.update_order import ordered_updates, updates_in_backward
 from .frontend.build import build
-from .frontend.checkpoint import Checkpointed, checkpoint
+from .frontend.checkpoint import Built, Checkpointed, checkpoint
 from .frontend.diagnostics import saves_memory, warn_vectorized
 from .frontend.trace_context import trace_context
 from .graph.annotations import checkpoint_name
@@ -13,6 +13,7 @@ from .partition.scopes import keep_scope, recompute_scope
 from .passes import target_now
 
 __all__ = [
+    "Built",
     "Checkpointed",
     "Partition",
     "Trace",

@@ -7,10 +7,12 @@ groups that were active at the call.
 from __future__ import annotations
 
 import contextlib
+import types
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
+_STANDS_IN = "_keras_recompute_stands_in"
 _groups: ContextVar[tuple[Any, ...]] = ContextVar("groups of layers to recompute", default=())
 
 
@@ -46,3 +48,13 @@ def _with_groups(groups: tuple[Any, ...]) -> Iterator[None]:
         yield
     finally:
         _groups.reset(token)
+
+
+def mark_stand_in(call: Any) -> None:
+    """Mark ``call`` as a function that computes what the method of the layer's class does."""
+    setattr(call, _STANDS_IN, True)
+
+
+def is_stand_in(value: Any) -> bool:
+    """Whether ``value`` is a function that was marked so."""
+    return isinstance(value, types.FunctionType) and _STANDS_IN in vars(value)

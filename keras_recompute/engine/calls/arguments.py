@@ -202,6 +202,11 @@ class Results:
     tree: Tree
     changes: tuple[tuple[int, Node], ...]
 
+    @property
+    def static_keys(self) -> list[Any]:
+        """Keys of the results that are no tensors."""
+        return [slot.key for slot in self.slots if isinstance(slot, Static)]
+
     def unflatten(self, tensors: Sequence[tf.Tensor], given: FlatCall) -> Any:
         """Return what was returned, with ``tensors`` in it, and change what was ``given``."""
         unflattener = Unflattener(self.slots, tensors, given)

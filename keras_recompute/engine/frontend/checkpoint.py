@@ -61,6 +61,13 @@ class Built:
     losses: Losses
     updates: StatelessUpdates
 
+    @property
+    def is_portable(self) -> bool:
+        """Whether it holds no object of its function, so that it may stand for equal ones."""
+        if self.losses.count or self.updates.count:
+            return False
+        return not any(isinstance(key, IdentityKey) for key in self.results.static_keys)
+
     def unflatten(self, outputs: Sequence[tf.Tensor], given: FlatCall) -> Any:
         """Return what the function returned.
 
@@ -110,9 +117,8 @@ class Checkpointed(WrappedFunction):
 
         def make() -> Callable[..., Any]:
             callee.note_trace(kind, before, self.__name__)
-            return _program(
-                self.build(callee, conversion(), signature, given), section_name(self.__name__)
-            )
+            built = self.share(kind, lambda: self.build(callee, conversion(), signature, given))
+            return _program(built, section_name(self.__name__))
 
         uses = callee_uses(callee, given)
         try:
@@ -121,6 +127,14 @@ class Checkpointed(WrappedFunction):
             # It has no backward pass for which anything could be kept, and follows TensorFlow's own
             # operations.
             return converted(self.__wrapped__)(*args, **kwargs)
+
+    @staticmethod
+    def share(_kind: Any, build: Callable[[], Built]) -> Built:
+        """Return ``build()``. A caller may replace it by what was built for an equal function.
+
+        Calls of one kind have the same signature, structure of arguments, policy and context.
+        """
+        return build()
 
     def build(
         self,

@@ -23,7 +23,7 @@ import keras
 
 from ...errors import InvalidArgumentError
 from ...keras_backend.gradient_demand import gradient_may_be_asked
-from ...layers.active_groups import is_active, with_group, without_group
+from ...layers.active_groups import is_active, mark_stand_in, with_group, without_group
 from ...seams.keras.graph import CloneObserver, Functional
 from ...seams.keras.layers import layers_in
 from ...seams.keras.training import has_own_train_step
@@ -105,8 +105,10 @@ class RematLayers:
             with without_group(self):
                 return plain(*args, **kwargs)
 
-        def note(saves_memory: bool) -> None:
-            self._saves[layer] = self._saves.get(layer, False) or saves_memory
+        def note(saves_memory: Callable[[], bool]) -> None:
+            # Which takes time to find out, and one layer that does is enough.
+            if not any(self._saves.values()):
+                self._saves[layer] = saves_memory()
 
         recomputed = recomputed_call(layer, whole, note)
 
@@ -116,6 +118,8 @@ class RematLayers:
                 return plain(*args, **kwargs)
             return recomputed(*args, **kwargs)
 
+        if name not in vars(layer):
+            mark_stand_in(call)
         return call
 
 

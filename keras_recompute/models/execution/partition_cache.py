@@ -10,7 +10,7 @@ blocks share what one turn does, where several sections have one each.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from ...engine import Partition
 from ...seams.keras.layers import backend_variable, layers_in
-from ..keras_graph.call_graph import Call, keys_made, operations_of, positions_of
+from ..keras_graph.call_graph import keys_made, operations_of, positions_of
 from ..keras_graph.fingerprint import Fingerprint, Fingerprints, calls_key
 from ..keras_graph.section_loops import SectionLoop
 from ..keras_graph.sections import Section
@@ -76,9 +76,10 @@ class PartitionCache:
         for entry in self._entries[key]:
             if entry.fingerprint != fingerprint:
                 continue
-            rebound = _rebound(entry.partition, entry.step, step)
-            if rebound is not None:
-                return rebound, entry.side_outputs
+            pairs = zip(operations_of(entry.step.calls), operations_of(step.calls))
+            found = rebound(entry.partition, pairs)
+            if found is not None:
+                return found, entry.side_outputs
 
         partition, side_outputs = build()
         # Losses and new values belong to their layers, so such a step cannot stand for another.
@@ -93,12 +94,13 @@ class PartitionCache:
         if isinstance(step, SectionLoop):
             return _loop_key(step)
         found = list(map(self._fingerprints.of, operations_of(step.calls)))
-        if not all(map(_may_be_shared, found)):
+        if not all(map(may_be_shared, found)):
             return None
         return _section_key(step, self._fingerprints)
 
 
-def _may_be_shared(found: Fingerprint) -> bool:
+def may_be_shared(found: Fingerprint) -> bool:
+    """Whether what was traced of the operation of this fingerprint may stand for an equal one."""
     # The Python code of a user's class may do more than compute: print, count, keep a record. It
     # runs once for each layer, as it does in the plain model.
     has_model = any(isinstance(each, keras.Model) for each in found.objects)
@@ -126,18 +128,25 @@ def _loop_key(loop: SectionLoop) -> Hashable:
     return loop.key, substituted, tuple(map(made.index, loop.returns))
 
 
-def _rebound(partition: Partition, first: Step, step: Step) -> Partition | None:
-    """Return ``partition``, which was made of ``first``, for ``step``.
+def rebound(
+    partition: Partition, pairs: Iterable[tuple[keras.Operation, keras.Operation]]
+) -> Partition | None:
+    """Return ``partition``, which was made of the first of each of the ``pairs``, for the second.
 
-    None where it reads a tensor, or a variable that neither step has.
+    None where it reads a tensor, or a variable that neither has.
     """
-    pairs = list(dict.fromkeys(zip(_layers(first.calls), _layers(step.calls))))
     variables: dict[int, Any] = {}
     handles: dict[int, tf.Tensor] = {}
-    for one, other in pairs:
+    names: dict[str, str] = {}
+    for one, other in dict.fromkeys(pairs):
+        names[one.name] = other.name
+        if not isinstance(one, keras.layers.Layer):
+            continue
         for a, b in zip(one.variables, other.variables):
             ours, theirs = backend_variable(a), backend_variable(b)
             variables[id(ours)], handles[id(ours.handle)] = theirs, theirs.handle
+        for a, b in zip(layers_in(one), layers_in(other)):
+            names[a.name] = b.name
     trace = partition.joint.trace
     if trace.captures:
         return None
@@ -149,15 +158,4 @@ def _rebound(partition: Partition, first: Step, step: Step) -> Partition | None:
     for _, handle in trace.handles:
         if id(handle) not in handles:
             return None
-    names: dict[str, str] = {}
-    for one, other in pairs:
-        for a, b in zip(layers_in(one), layers_in(other)):
-            names[a.name] = b.name
-    for a, b in zip(operations_of(first.calls), operations_of(step.calls)):
-        names[a.name] = b.name
     return partition.rebound_to(replaced, handles, names)
-
-
-def _layers(calls: Sequence[Call]) -> list[keras.layers.Layer]:
-    operations = operations_of(calls)
-    return [each for each in operations if isinstance(each, keras.layers.Layer)]

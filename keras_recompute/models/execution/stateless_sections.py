@@ -297,18 +297,20 @@ def recomputes_itself(layer: keras.layers.Layer) -> bool:
 
 
 def recomputed_call(
-    layer: keras.layers.Layer, plain: Callable[..., Any], note: Callable[[bool], None]
+    layer: keras.layers.Layer,
+    plain: Callable[..., Any],
+    note: Callable[[Callable[[], bool]], None],
 ) -> Callable[..., Any]:
     """Return ``plain``, a method of ``layer``, which is run again in the backward pass.
 
-    ``note`` is told whether it saves memory: yes, unless the layer is known to keep its inputs and
+    ``note`` can ask whether it saves memory: yes, unless the layer is known to keep its inputs and
     outputs alone.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
         with section_recurrent_layers():
             results = call_recomputed(plain, args, kwargs, layers_in(layer), name=layer.name)
-        note(not keeps_only_inputs_and_outputs(layer))
+        note(lambda: not keeps_only_inputs_and_outputs(layer))
         return results
 
     return call

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...engine.calls import MOST_VALUES, SMALL_ARRAY_BYTES, IdentityKey, is_known_here
+from ...layers.active_groups import is_stand_in
 from ...seams.keras.graph import GRAPH_OF_MODEL, Functional
 from ...seams.keras.layers import BOOKKEEPING, TRACKING_PREFIX, TRAINING_STATE, VARIABLE_BOOKKEEPING
 from ...seams.tensorflow.tensors import is_eager
@@ -175,7 +176,7 @@ class ObjectGraph:
         return type(operation), self._attributes(state), graph
 
     def _counts(self, name: str, item: Any) -> bool:
-        if name.startswith((_OURS, TRACKING_PREFIX)):
+        if name.startswith((_OURS, TRACKING_PREFIX)) or is_stand_in(item):
             return False
         if self._code.reads(name):
             return True
