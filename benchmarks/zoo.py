@@ -10,10 +10,10 @@ every=round(sqrt(layers)))`` or, where its blocks stand inside one layer, of the
 and of the leanest plan of ``kr.plan``: with and without jit in float32, and without jit in float64.
 Compared are loss and gradients (beside them stands how far those of the plain model with jit are
 from its own in float64, unless it draws random numbers), the least seconds per step of some that
-take turns, and those of the first one, which traces and compiles. KerasHub's models need ``pip
-install keras-hub``; without it their rows say so. ``--only NAME`` runs one model and keeps the
-other rows; ``--memory`` compiles alone, which a busy machine does as well, and ``--times`` runs
-alone, in float32: both keep the other figures of the rows.
+take turns, and seconds of the processor of the first one, which traces and compiles. KerasHub's
+models need ``pip install keras-hub``; without it their rows say so. ``--only NAME`` runs one model
+and keeps the other rows; ``--memory`` compiles alone, which a busy machine does as well, and
+``--times`` runs alone, in float32: both keep the other figures of the rows.
 
 Bars are 0.6 of the plain temporaries for ``every=`` and 0.45 for the leanest plan. Where one is
 missed, the table says what holds it: the largest temporary at the peak, its share of all of them
@@ -72,19 +72,22 @@ class Steps:
         self._functions: dict[bool, Any] = {}
 
     def __call__(self, *, jit: bool) -> tuple[float, list[Any]]:
-        """Run one step; return its seconds, the first time with those to trace and compile, and
-        what it returns.
+        """Run one step; return its seconds and what it returns.
+
+        The first time they are seconds of the processor, with those to trace and compile.
         """
         import tensorflow as tf
 
+        clock = time.perf_counter
         if jit not in self._functions:
+            clock = time.process_time
             self._functions[jit] = tf.function(self._step, jit_compile=jit, autograph=False)
         for variable, value in self._state:
             variable.assign(value)
-        start = time.perf_counter()
+        start = clock()
         loss, gradients = self._functions[jit](*self._inputs)
         found = [loss.numpy(), *(g.numpy() for g in gradients if g is not None)]
-        return time.perf_counter() - start, found
+        return clock() - start, found
 
 
 def beside(plain: Steps, ours: Steps, *, jit: bool) -> dict[str, Any]:
@@ -95,6 +98,18 @@ def beside(plain: Steps, ours: Steps, *, jit: bool) -> dict[str, Any]:
     seconds = [(plain(jit=jit)[0], ours(jit=jit)[0]) for _ in range(STEPS)]
     step = [min(each) for each in zip(*seconds)]
     return {"first": [first, our_first], "step": step, "difference": difference(found, wanted)}
+
+
+def warm_up() -> None:
+    """Run a small model both ways, so that no first step of another pays what a process pays."""
+    import keras
+    import numpy as np
+
+    import keras_recompute as kr
+
+    model = keras.Sequential([keras.Input((4,)), *(keras.layers.Dense(4) for _ in range(3))])
+    for each in (model, kr.checkpointed(model, every=1)):
+        Steps(each, [np.ones((2, 4), "float32")])(jit=True)
 
 
 def temporaries(record: Any) -> int:
@@ -224,6 +239,7 @@ def times(name: str) -> dict[str, Any]:
     model, inputs = build(name)
     layers = len(layers_in(model, include_self=False)) if name in HUB else len(model.layers)
     row: dict[str, Any] = {"layers": layers, "every": max(1, round(len(model.layers) ** 0.5))}
+    warm_up()
     steps = Steps(model, inputs), Steps(kr.checkpointed(model, **place(model, name)), inputs)
     return {**row, "jit": beside(*steps, jit=True), "graph": beside(*steps, jit=False)}
 

@@ -11,9 +11,9 @@ MIB = 2**20
 COLUMNS = (
     "model | layers, every | difference, float32 (plain's rounding) / float64 | temporaries with "
     "SGD, MiB: plain / every / leanest plan | with Adam | s per step, jit: plain, every, ratio | "
-    "without jit: plain, every, ratio | first step, jit: plain, every, ratio | predicted over "
-    "compiled: plain / plan | peak of the plan for 0.75 / 0.5 of plain's | what holds it, where "
-    "above the bars"
+    "without jit: plain, every, ratio | first step, jit, processor s: plain, every, ratio | "
+    "predicted over compiled: plain / plan | peak of the plan for 0.75 / 0.5 of plain's | what "
+    "holds it, where above the bars"
 )
 OPTIMIZERS = ("sgd", "adam")
 BARS = {"every": 0.6, "plan": 0.45}  # of the plain temporaries
@@ -23,8 +23,8 @@ HEAD = """\
 Published models with random weights, small images and short sequences, on two x86-64 cores that
 did other work as well: seconds are good to a third or so. Made by `python3 benchmarks/zoo.py`,
 whose first lines say what is measured. Memory is that of a whole training step. Ratios are of the
-model with checkpoints to the plain Keras model in the same process. Seconds and differences are of
-an earlier commit than memory.
+model with checkpoints to the plain Keras model in the same process. Memory and differences in
+float64 are of an earlier commit than seconds.
 
 `kr.plan` was asked for the leanest plan, and for three quarters and half of the plain step's peak,
 weights included. The table has the peak of the plan over that of the plain step, or the smallest
@@ -50,9 +50,12 @@ def page(rows: dict[str, Any]) -> str:
 
 
 def summary(rows: dict[str, Any]) -> str:
-    """Return a sentence on the memory of all steps with checkpoints, beside the plain ones."""
-    ratios = []
+    """Return sentences on memory and first steps of all models, beside the plain ones."""
+    ratios, first = [], []
     for row in rows.values():
+        if "jit" in row:
+            plain, ours = row["jit"]["first"]
+            first.append(ours / plain)
         if isinstance(row.get("temporaries"), dict):
             for optimizer in OPTIMIZERS:
                 plain, *ours = lowest(row, optimizer)
@@ -60,7 +63,9 @@ def summary(rows: dict[str, Any]) -> str:
     median, most = statistics.median(ratios), max(ratios)
     return (
         f"{len(ratios)} steps with checkpoints, with SGD and with Adam, take {median:.2f} of the\n"
-        f"temporaries of the plain step in the median, and {most:.2f} at most."
+        f"temporaries of the plain step in the median, and {most:.2f} at most. A first step with\n"
+        f"checkpoints and jit takes {statistics.median(first):.2f} of the processor seconds of the "
+        f"plain one in the median, and\n{max(first):.2f} at most."
     )
 
 
