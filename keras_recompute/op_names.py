@@ -39,8 +39,12 @@ def backward_scope(section: str) -> str:
 
 
 def section_name(name: str) -> str:
-    """Return ``name`` in the characters that a name scope may have."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_.-") or "function"
+    """Return ``name`` in the characters that a name scope may have, ``"block-3"`` of ``"block_3"``.
+
+    TensorFlow puts ``_3`` behind names that are taken.
+    """
+    valid = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_.-")
+    return re.sub(r"_(?=\d+$)", "-", valid) or "function"
 
 
 def update_scope() -> str:

@@ -146,10 +146,12 @@ def test_the_code_of_a_users_class_runs_for_each_layer():
 
 
 @pytest.mark.long
-def test_the_program_names_what_is_inside_each_layer():
+def test_the_program_names_each_layer_and_what_is_inside():
     model = model_with_weights()
     ours = kr.checkpointed(model, layers="attention_*")
     ours.compile("sgd", "mse")
     record = profile(ours, tf.TensorSpec((64, LENGTH, WIDTH)), tf.TensorSpec((64, LENGTH, 2)))
     names = {buffer.layer.rpartition("/")[2] for buffer in record.buffers if buffer.layer}
     assert {attention._softmax.name for attention in model.attentions} <= names, names
+    sections = {buffer.section for buffer in record.buffers}
+    assert {f"attention-{number}" for number in range(COUNT)} <= sections, sections
