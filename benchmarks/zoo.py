@@ -107,7 +107,10 @@ def warm_up() -> None:
 
     import keras_recompute as kr
 
-    model = keras.Sequential([keras.Input((4,)), *(keras.layers.Dense(4) for _ in range(3))])
+    x = inputs = keras.Input((4,))
+    for _ in range(3):
+        x = keras.layers.Dense(4)(x)
+    model = keras.Model(inputs, x)
     for each in (model, kr.checkpointed(model, every=1)):
         Steps(each, [np.ones((2, 4), "float32")])(jit=True)
 
