@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from typing import Any
 
 from zoo_models import BLOCKS
@@ -23,8 +24,8 @@ HEAD = """\
 Published models with random weights, small images and short sequences, on two x86-64 cores that
 did other work as well: seconds are good to a third or so. Made by `python3 benchmarks/zoo.py`,
 whose first lines say what is measured. Memory is that of a whole training step. Ratios are of the
-model with checkpoints to the plain Keras model in the same process. Memory and differences in
-float64 are of an earlier commit than seconds.
+model with checkpoints to the plain Keras model in the same process. Memory, differences and seconds
+per step are of earlier commits than first steps.
 
 `kr.plan` was asked for the leanest plan, and for three quarters and half of the plain step's peak,
 weights included. The table has the peak of the plan over that of the plain step, or the smallest
@@ -61,12 +62,13 @@ def summary(rows: dict[str, Any]) -> str:
                 plain, *ours = lowest(row, optimizer)
                 ratios += [needed / plain for needed in ours]
     median, most = statistics.median(ratios), max(ratios)
-    return (
-        f"{len(ratios)} steps with checkpoints, with SGD and with Adam, take {median:.2f} of the\n"
-        f"temporaries of the plain step in the median, and {most:.2f} at most. A first step with\n"
+    sentences = (
+        f"{len(ratios)} steps with checkpoints, with SGD and with Adam, take {median:.2f} of the "
+        f"temporaries of the plain step in the median, and {most:.2f} at most. A first step with "
         f"checkpoints and jit takes {statistics.median(first):.2f} of the processor seconds of the "
-        f"plain one in the median, and\n{max(first):.2f} at most."
+        f"plain one in the median, and {max(first):.2f} at most."
     )
+    return textwrap.fill(sentences, 100)
 
 
 def lowest(row: dict[str, Any], optimizer: str) -> list[int]:
