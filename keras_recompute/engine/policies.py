@@ -195,7 +195,7 @@ save_everything = SaveEverything()
 save_replay_sources = SaveReplaySources()
 save_matmuls = SaveMatmuls()
 save_matmuls_without_batch_dims = SaveMatmuls(batch_dims=False)
-# They decide alike whatever operations are called.
+# They decide by types of operations and by annotations, and not by other names.
 NAMELESS = (SaveNothing, SaveEverything, SaveReplaySources, SaveMatmuls)
 
 

@@ -30,7 +30,6 @@ _NAMES = ("_user_specified_name", COLOCATION, GRADIENT)
 
 @dataclass(frozen=True)
 class _Entry:
-    variables: Sequence[tf.Variable]
     names: Sequence[str]
     partition: Partition
 
@@ -53,16 +52,13 @@ def share_partition(traced: Trace, kind: Hashable, make: Callable[[], Partition]
     for entry in entries:
         renames = _renames(entry.names, names)
         if renames is not None:
-            handles = {}
-            for one, other in zip(entry.variables, traced.variables):
-                handles[id(one.handle)] = other.handle
-            return entry.partition.rebound_to(traced.variables, handles, renames)
+            return entry.partition.rebound_to(traced.variables, renames)
 
     partition = make()
     joint = partition.joint
     # Reasons name operations. The gradient may read what the function does not.
     if not joint.no_gradient_reasons and len(joint.trace.handles) == len(traced.handles):
-        entries.append(_Entry(traced.variables, names, partition))
+        entries.append(_Entry(names, partition))
     return partition
 
 

@@ -95,16 +95,18 @@ class Partition:
     def rebound_to(
         self,
         variables: Sequence[tf.Variable],
-        handles: Mapping[int, tf.Tensor],
         layers: Mapping[str, str],
     ) -> Partition:
         """Return the partition of a function that differs in its variables alone.
 
-        ``variables`` are the variables of that function, in the order of the trace. ``handles`` are
-        their handles, by the ids of this function's handles. ``layers`` are the new names of
-        layers, after which operations are named. Nothing is traced again.
+        ``variables`` are the variables of that function, in the order of the trace. ``layers`` are
+        the new names of layers, after which operations are named. Nothing is traced again. All
+        handles must be those of variables.
         """
         renames = Renames(layers)
+        handles: dict[int, tf.Tensor] = {}
+        for ours, theirs in zip(self.joint.trace.variables, variables):
+            handles[id(ours.handle)] = theirs.handle
 
         def standing(program: Any) -> Any:
             return program.rebound_to(handles, renames)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from ...engine import Partition
 from ...seams.keras.layers import backend_variable, layers_in
@@ -136,15 +135,13 @@ def rebound(
     None where it reads a tensor, or a variable that neither has.
     """
     variables: dict[int, Any] = {}
-    handles: dict[int, tf.Tensor] = {}
     names: dict[str, str] = {}
     for one, other in dict.fromkeys(pairs):
         names[one.name] = other.name
         if not isinstance(one, keras.layers.Layer):
             continue
         for a, b in zip(one.variables, other.variables):
-            ours, theirs = backend_variable(a), backend_variable(b)
-            variables[id(ours)], handles[id(ours.handle)] = theirs, theirs.handle
+            variables[id(backend_variable(a))] = backend_variable(b)
         for a, b in zip(layers_in(one), layers_in(other)):
             names[a.name] = b.name
     trace = partition.joint.trace
@@ -155,7 +152,7 @@ def rebound(
         if id(variable) not in variables:
             return None
         replaced.append(variables[id(variable)])
-    for _, handle in trace.handles:
-        if id(handle) not in handles:
-            return None
-    return partition.rebound_to(replaced, handles, names)
+    handles = {id(variable.handle) for variable in trace.variables}
+    if not all(id(handle) in handles for _, handle in trace.handles):
+        return None
+    return partition.rebound_to(replaced, names)

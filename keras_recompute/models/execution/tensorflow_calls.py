@@ -21,7 +21,7 @@ from ...seams.keras.layers import add_losses, layers_in
 from ..keras_graph.fingerprint import Fingerprints
 from .partition_cache import may_be_shared, rebound
 
-_Of = tuple[keras.layers.Layer, Built]
+_Known = tuple[keras.layers.Layer, Built]
 # Under this name a graph keeps what was built of its layers.
 _EQUAL = "_keras_recompute_equal_layers"
 _numbers = itertools.count()
@@ -63,7 +63,7 @@ def recomputed_call(
         return built
 
     recomputed.share = share
-    # It is said once for all layers.
+    # The group of layers warns once for all of them.
     recomputed.advise = lambda *_: None
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -80,7 +80,7 @@ class _EqualLayers:
     """What was built of layers in one graph: equal ones share it, as equal sections do."""
 
     def __init__(self) -> None:
-        self._built: defaultdict[Hashable, list[_Of]] = defaultdict(list)
+        self._built: defaultdict[Hashable, list[_Known]] = defaultdict(list)
 
     def get(self, layer: keras.layers.Layer, kind: Hashable, build: Callable[[], Built]) -> Built:
         """Return what was built of an equal layer, rebound to ``layer``; else ``build()``.
