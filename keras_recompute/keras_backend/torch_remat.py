@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from ..seams.keras.layers import backend_variable
 from .torch_kernels import kernels_laid_out_again
 from .torch_names import named_scope
-from .torch_python_state import python_state
+from .torch_python_state import PythonState
 from .torch_scopes import CheckpointedRegion
 from .torch_updates import (
     ReplayedSection,
@@ -72,13 +72,13 @@ def same_state(
     buffers: dict[int, torch.Tensor] = {}
     for layer in changing:
         buffers.update((id(buffer), buffer) for buffer in layer.buffers())
-    read_python, write_python = python_state(changing, used)
+    python = PythonState(layers, used)
 
     def state() -> tuple[list[Any], list[torch.Tensor]]:
-        return read_python(), list(map(snapshot, buffers.values()))
+        return python.read(), list(map(snapshot, buffers.values()))
 
     def set_state(states: list[Any], values: list[torch.Tensor]) -> None:
-        write_python(states)
+        python.write(states)
         with torch.no_grad():
             for buffer, value in zip(buffers.values(), values):
                 buffer.copy_(value)
@@ -89,13 +89,14 @@ def same_state(
 
     @contextlib.contextmanager
     def context() -> Iterator[None]:
-        now = state()
+        now, progress = state(), python.progress()
         set_state(*before)
         try:
             yield
         finally:
             set_state(*now)
             section.note_replay()
+            python.require_progress(progress)
 
     return context
 

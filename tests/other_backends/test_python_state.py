@@ -1,6 +1,9 @@
 """State that layers keep outside of Keras's variables: a replay finds it and leaves it."""
 
+import collections
+import itertools
 import random
+import types
 
 import keras
 import numpy as np
@@ -177,12 +180,86 @@ def with_torch_generator():
     return lambda x: torch.tanh(x + torch.randn(x.shape, generator=generator))
 
 
+def counts_in_a_tensor():
+    import torch
+
+    calls = torch.zeros(())
+
+    def function(x):
+        nonlocal calls
+        calls = calls + 1
+        return torch.tanh(x * calls)
+
+    return function
+
+
+def counts_in_a_default(x, calls=[0]):  # noqa: B006 as in users' programs
+    calls[0] += 1
+    return keras.ops.tanh(x * calls[0])
+
+
+def counts_as_an_attribute():
+    def function(x):
+        function.calls = getattr(function, "calls", 0) + 1
+        return keras.ops.tanh(x * function.calls)
+
+    return function
+
+
+def turns_a_deque():
+    numbers = collections.deque([1.0, 2.0, 3.0])
+
+    def function(x):
+        numbers.rotate(1)
+        return keras.ops.tanh(x * numbers[0])
+
+    return function
+
+
+class InSlots:
+    __slots__ = ("calls",)
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, x):
+        self.calls += 1
+        return keras.ops.tanh(x * self.calls)
+
+
+def counts_in_a_class():
+    class Counts:
+        calls = 0
+
+        def __call__(self, x):
+            type(self).calls += 1
+            return keras.ops.tanh(x * self.calls)
+
+    return Counts()
+
+
+def names_a_global_inside():
+    """Only the code of an expression inside names the generator."""
+    OF_PYTHON.seed(3)
+    return lambda x: keras.ops.tanh(x * sum(OF_PYTHON.random() for _ in range(2)))
+
+
+OF_PYTHON = random.Random()
 STATES = {
     "a list and a dict": counts_in_a_list,
     "an array": counts_in_an_array,
     "a closure": counts_in_a_closure,
     "a global": counts_in_a_global,
     "an object": Draws,
+    "a tensor": counts_in_a_tensor,
+    "a default": lambda: types.FunctionType(
+        counts_in_a_default.__code__, globals(), argdefs=([0],)
+    ),
+    "a function's attribute": counts_as_an_attribute,
+    "a deque": turns_a_deque,
+    "slots": InSlots,
+    "a class": counts_in_a_class,
+    "a global of a function inside": names_a_global_inside,
     "NumPy's generator": draws(lambda: np.random.default_rng(3), lambda rng: rng.random()),
     "Python's generator": draws(lambda: random.Random(3), lambda rng: rng.random()),
     "PyTorch's generator": with_torch_generator,
@@ -224,3 +301,90 @@ def test_a_list_of_a_layer():
     (ours, calls), (plain, plain_calls) = gradients(kr.checkpoint), gradients(lambda layer: layer)
     np.testing.assert_array_equal(ours, plain)
     assert calls == plain_calls
+
+
+class Noise(L.Layer):
+    """Draws from a generator that only the code of its call names."""
+
+    def call(self, x):
+        return keras.ops.tanh(x * float(OF_PYTHON.random()))
+
+
+def jittered(x):
+    return keras.ops.tanh(x * float(OF_PYTHON.random()))
+
+
+LAYERS = {
+    "a global of its class": lambda: [L.Dense(8), Noise()],
+    "a function of a Lambda": lambda: [L.Dense(8), L.Lambda(jittered)],
+    "an activation": lambda: [L.Dense(8, activation=jittered)],
+}
+PLACES = {
+    "every": every(1),
+    "layers": lambda model: kr.checkpointed(model, layers=(L.Dense, L.Lambda, Noise)),
+    "checkpoint": kr.checkpoint,
+}
+
+
+@ON_PYTORCH
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("layers", LAYERS)
+def test_state_that_layers_of_a_model_use(layers, place):
+    keras.utils.set_random_seed(0)
+    stack = [layer for _ in range(3) for layer in LAYERS[layers]()]
+    plain = keras.Sequential([keras.Input((8,)), *stack])
+
+    def gradients(model):
+        OF_PYTHON.seed(3)
+        return gradient_of(lambda x: (model(x, training=True) ** 2).sum(), X)
+
+    np.testing.assert_array_equal(gradients(PLACES[place](plain)), gradients(plain))
+
+
+def in_place():
+    import torch
+
+    calls = torch.zeros(())
+    return lambda x: torch.tanh(x * float(calls.add_(1)))
+
+
+def asks(make):
+    def build():
+        numbers = make()
+        return lambda x: keras.ops.tanh(x * next(numbers))
+
+    return build
+
+
+UNRESTORED = {
+    "a tensor": (in_place, r"a tensor float32\[\] in place"),
+    "a list's": (asks(lambda: iter([1.0, 2.0, 3.0])), r"an iterator \(list_iterator\)"),
+    "a count": (asks(lambda: itertools.count(1)), r"an iterator \(count\)"),
+    "a map's": (asks(lambda: map(float, [1, 2, 3])), r"an iterator \(map\)"),
+    "a cycle": (asks(lambda: itertools.cycle([1.0, 2.0])), r"an iterator \(cycle\)"),
+    "a generator": (asks(lambda: (float(n) for n in range(3))), r"an iterator \(generator\)"),
+}
+
+
+@ON_PYTORCH
+@pytest.mark.parametrize("state", UNRESTORED)
+def test_a_replay_that_changes_what_cannot_be_put_back_is_refused(state):
+    make, what = UNRESTORED[state]
+    function = kr.checkpoint(make())
+    with pytest.raises(kr.errors.ReplayError, match=f"a replay changed {what}"):
+        gradient_of(lambda x: (function(x) ** 2).sum(), X)
+
+
+@ON_PYTORCH
+def test_what_is_read_alone_is_not_refused():
+    import torch
+
+    scale, items = torch.full((8,), 2.0), iter([1.0])
+
+    def function(x):
+        return torch.tanh(x * scale) if items is not None else x
+
+    recomputed = kr.checkpoint(function)
+    plain = gradient_of(lambda x: (function(x) ** 2).sum(), X)
+    ours = gradient_of(lambda x: (recomputed(x) ** 2).sum(), X)
+    np.testing.assert_array_equal(ours, plain)
