@@ -301,7 +301,7 @@ def refuse_forward_mode(inputs: Sequence[tf.Tensor], name: str) -> None:
         raise ForwardModeError(
             "forward-mode differentiation (tf.autodiff.ForwardAccumulator) of the checkpointed "
             f"{name!r} is not supported: it has no backward pass to keep values for. Call the "
-            "plain function, which is its __wrapped__."
+            "plain model, or the __wrapped__ of what kr.checkpoint returned"
         )
 
 
