@@ -23,7 +23,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import jaxpr_as_fun
 
 from ..seams.jax.flash_attention import checked_for_gradients
-from ..seams.jax.tracing import is_mapped_here
+from ..seams.jax.tracing import is_mapped_here, runs_at_once
 from ..user_code import warn_user
 from . import jax_fence
 from .jax_convolutions import Function, has_convolutions, with_fast_convolutions
@@ -203,13 +203,18 @@ RunGradient = Callable[[Function, Function, Any, Arrays], list[jax.Array]]
 
 
 def _in_branch(gradient: Function, never: Function, kept: Any, incoming: Arrays) -> list[jax.Array]:
+    # Outside of jax.jit nothing is merged or begins early, and JAX would compile, and keep, the
+    # branch of every call.
+    if runs_at_once():
+        return gradient(kept, incoming)
     return jax.lax.cond(is_usual(incoming), gradient, never, kept, incoming)
 
 
 def _in_branch_with_fast_convolutions(
     gradient: Function, never: Function, kept: Any, incoming: Arrays
 ) -> list[jax.Array]:
-    return _in_branch(with_fast_convolutions(gradient), never, kept, incoming)
+    fast = gradient if runs_at_once() else with_fast_convolutions(gradient)
+    return _in_branch(fast, never, kept, incoming)
 
 
 def _at_once_with_fast_convolutions(

@@ -9,6 +9,7 @@ from keras_recompute.seams.jax.tracing import (  # noqa: E402
     is_tracing,
     maker,
     makers_before,
+    runs_at_once,
     scan_counts,
     varying_axes,
 )
@@ -51,6 +52,29 @@ def test_whether_a_function_is_traced():
     jax.eval_shape(lambda x: seen.append(is_tracing()) or x, ONES)
     seen.append(is_tracing())
     assert seen == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("transform", "at_once"),
+    [
+        (lambda f: f(ONES), True),
+        (lambda f: jax.grad(f)(ONES), True),
+        (lambda f: jax.vmap(jax.grad(f))(ONES), True),
+        (lambda f: jax.jit(f)(ONES), False),
+        (lambda f: jax.grad(jax.jit(f))(ONES), False),
+        (lambda f: jax.jit(jax.vmap(jax.grad(f)))(ONES), False),
+        (lambda f: jax.lax.map(f, ONES), False),
+    ],
+)
+def test_whether_operations_run_now(transform, at_once):
+    seen = []
+
+    def function(x):
+        seen.append(runs_at_once())
+        return jax.numpy.sum(x)
+
+    transform(function)
+    assert set(seen) == {at_once}
 
 
 def test_what_a_scan_is_given():

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 from jax._src import core
-from jax._src.interpreters.ad import JVPTracer, LinearizeTracer
+from jax._src.interpreters.ad import JVPTrace, JVPTracer, LinearizeTrace, LinearizeTracer
 from jax._src.interpreters.batching import BatchTrace, BatchTracer
 
 
@@ -23,6 +23,16 @@ def is_mapped_here(values: Sequence[Any]) -> bool:
 def is_tracing() -> bool:
     """Return whether JAX traces a function now, so that operations make no arrays."""
     return not core.trace_state_clean()
+
+
+def runs_at_once() -> bool:
+    """Return whether each operation runs now, on its own: nothing around it will be compiled."""
+    trace = core.trace_ctx.trace
+    # Gradients and jax.vmap hand on to what is around them. A trace that JAX compiles, and one that
+    # is not known here, such as that of jax.shard_map, are no such ends.
+    while isinstance(trace, (JVPTrace, LinearizeTrace, BatchTrace)):
+        trace = trace.parent_trace
+    return isinstance(trace, core.EvalTrace)
 
 
 def scan_counts(parameters: Mapping[str, Any]) -> tuple[int, int]:
