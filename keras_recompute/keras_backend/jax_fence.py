@@ -35,15 +35,21 @@ def current_backend() -> str:
     return described_backend() or jax.default_backend()
 
 
-def read_after(value: jax.Array, ends: Arrays) -> jax.Array:
+def read_after(value: Any, ends: Sequence[Any]) -> Any:
     """Return ``value``, which a CPU or a GPU reads when those of ``ends`` are there.
 
-    Else XLA begins all sections with what does not depend on the section before, such as the
-    products of all timesteps with the kernel of a recurrent layer, and holds that for all of them.
+    All are arrays, dense or sparse. Else XLA begins all sections with what does not depend on the
+    section before, such as the products of all timesteps with the kernel of a recurrent layer, and
+    holds that for all of them.
     """
-    ends = list(filter(is_differentiable, ends))
+    ends = list(filter(is_differentiable, jax.tree.leaves(ends)))
     if not ends or current_backend() == TPU:
         return value
+    # A sparse array is a pytree of dense ones.
+    return jax.tree.map(lambda array: _array_read_after(array, ends), value)
+
+
+def _array_read_after(value: jax.Array, ends: Arrays) -> jax.Array:
     if drops_barriers():
         return jnp.where(is_usual(ends), value, jnp.zeros_like(value))
     return _behind_barrier(value, ends)

@@ -113,11 +113,30 @@ def recomputed(
 ) -> Function:
     """Return ``function`` of arrays, whose intermediate values are made again for its gradient.
 
-    ``function`` is pure and takes and returns a flat list of arrays. Gradients of any order are
-    those of ``function``. On a CPU forward-mode differentiation is refused by JAX. ``name`` is the
-    scope of the backward pass in the names of operations. ``layers``, which it calls, make no
-    difference on JAX. ``policy`` is one of JAX's; without one nothing is saved.
+    ``function`` is pure and takes and returns a flat list of arrays, dense or sparse. Gradients of
+    any order are those of ``function``. On a CPU forward-mode differentiation is refused by JAX.
+    ``name`` is the scope of the backward pass in the names of operations. ``layers``, which it
+    calls, make no difference on JAX. ``policy`` is one of JAX's; without one nothing is saved.
     """
+
+    def call(*values: Any) -> list[Any]:
+        # A sparse array is a pytree of dense ones, which alone can wait and be kept.
+        arrays, pack = flatten(values)
+        packs = []
+
+        def of_arrays(*arrays: jax.Array) -> list[jax.Array]:
+            results, pack_results = flatten(function(*pack(arrays)))
+            packs.append(pack_results)
+            return results
+
+        results = _recomputed_arrays(of_arrays, name, policy)(*arrays)
+        return packs[-1](results)
+
+    return call
+
+
+def _recomputed_arrays(function: Function, name: str, policy: Any) -> Function:
+    """Return what ``recomputed`` does, of dense arrays alone."""
 
     def call(*values: jax.Array) -> list[jax.Array]:
         before = last_call()
@@ -184,7 +203,7 @@ def _mapped_first(
         places = [0 if each else None for each in batched]
         named = axes[0] if axes else None
         whole = jax.vmap(function, in_axes=places, axis_size=size, axis_name=named)
-        results = recomputed(whole, name=name, policy=policy)(*given)
+        results = _recomputed_arrays(whole, name, policy)(*given)
         return results, [True] * len(results)
 
     return mapped
