@@ -28,6 +28,7 @@ import torch
 
 from ..errors import ReplayError
 from ..seams.torch.operations import version_of
+from ..user_code import warn_user
 
 # Python's and NumPy's functions are methods of one generator each.
 _FUNCTIONS: tuple[Any, ...] = (random.random, np.random.random)
@@ -83,6 +84,12 @@ class PythonState:
                 self._places.append(each)
             else:
                 self._watched.append(each)
+        if walk.is_cut:
+            warn_user(
+                f"what is recomputed refers to more than {_MOST_VALUES} objects, and only so many "
+                "are looked at. State of Python that a call changes beyond them is changed again "
+                "by a replay. Hand in what is needed alone, or keep state in variables"
+            )
 
     def read(self) -> list[Any]:
         """Return the state as it is now."""
@@ -114,6 +121,7 @@ class _Walk:
     def __init__(self) -> None:
         self._seen: dict[int, Any] = {}
         self._classes: set[type] = set()
+        self.is_cut = False  # whether something was not looked at
 
     def of_layer(self, layer: Any) -> Iterator[_Place | _Watched]:
         """Yield what there is of a layer or module, of which those inside are given too."""
@@ -133,6 +141,7 @@ class _Walk:
         if isinstance(value, (*_PLAIN, *_OPAQUE)) or id(value) in self._seen:
             return
         if len(self._seen) >= _MOST_VALUES:
+            self.is_cut = True
             return
         self._seen[id(value)] = value  # kept, so that no other value gets its id
         if isinstance(value, type):

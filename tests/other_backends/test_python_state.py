@@ -388,3 +388,12 @@ def test_what_is_read_alone_is_not_refused():
     plain = gradient_of(lambda x: (function(x) ** 2).sum(), X)
     ours = gradient_of(lambda x: (recomputed(x) ** 2).sum(), X)
     np.testing.assert_array_equal(ours, plain)
+
+
+@ON_PYTORCH
+def test_more_objects_than_are_looked_at():
+    objects = [[[number] for number in range(40)] for _ in range(40)]  # 1,641 lists
+
+    recomputed = kr.checkpoint(lambda x: keras.ops.tanh(x * len(objects)))
+    with pytest.warns(UserWarning, match="refers to more than 1000 objects"):
+        gradient_of(lambda x: (recomputed(x) ** 2).sum(), X)
