@@ -1,10 +1,10 @@
 """Python's state that a replay on PyTorch must find: what a call may change besides tensors.
 
-That are numbers and texts in attributes, closures and globals; lists, dicts, sets, deques and small
-arrays; and generators of random numbers. They are looked for in layers and other objects, in the
-methods of their classes, and in functions that are given to layers of Keras. Objects of libraries
-are not looked into. An iterator, or the content of a tensor, cannot be put back: a replay that
-changes one raises an error.
+These are numbers and texts in attributes, closures and globals; lists, dicts, sets, deques and
+small arrays; and generators of random numbers. They are looked for in layers and other objects, in
+the methods of their classes, and in functions that are given to layers of Keras. Objects of
+libraries are not searched. How far an iterator is, and what a tensor holds, cannot be put back: a
+replay that changes one of these raises an error.
 """
 
 from __future__ import annotations
@@ -84,11 +84,12 @@ class PythonState:
                 self._places.append(each)
             else:
                 self._watched.append(each)
-        if walk.is_cut:
+        if walk.is_incomplete:
             warn_user(
-                f"what is recomputed refers to more than {_MOST_VALUES} objects, and only so many "
-                "are looked at. State of Python that a call changes beyond them is changed again "
-                "by a replay. Hand in what is needed alone, or keep state in variables"
+                f"what is recomputed refers to more than {_MOST_VALUES} objects, and only that "
+                "many are searched for state. If a call changes another one, a replay changes it "
+                "again, and gradients are wrong. Refer only to what the call needs, or keep its "
+                "state in variables of layers"
             )
 
     def read(self) -> list[Any]:
@@ -109,26 +110,31 @@ class PythonState:
         for each, old, new in zip(self._watched, before, self.progress()):
             if old != new:
                 raise ReplayError(
-                    f"a replay changed {each.what}, which the forward pass has changed already, so "
-                    "gradients are others. Make it a number, a buffer or a variable of a layer, or "
-                    "read it outside of what is recomputed, and hand it in as an argument"
+                    f"a replay changed {each.what}, as the forward pass did before, so it computed "
+                    "with other values and gradients would be wrong. Keep such state in a number, "
+                    "or in a buffer or variable of a layer. Or read it outside of what is "
+                    "recomputed, and pass it in as an argument"
                 )
 
 
 class _Walk:
-    """Finds places, and what is watched, each once."""
+    """Finds places, and what is watched, each once.
+
+    Attributes:
+        is_incomplete: Whether there were more values than are looked at.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[int, Any] = {}
         self._classes: set[type] = set()
-        self.is_cut = False  # whether something was not looked at
+        self.is_incomplete = False
 
     def of_layer(self, layer: Any) -> Iterator[_Place | _Watched]:
         """Yield what there is of a layer or module, of which those inside are given too."""
         kind = type(layer)
         is_own = not _is_in(kind, _LIBRARIES)
         # Layers of Keras keep what changes in variables. They call what they are given.
-        if not kind.__module__.startswith("keras.src.layers."):
+        if not is_without_state(layer):
             yield _attributes(layer)
         if is_own:
             yield from self._of_class(kind)
@@ -141,7 +147,7 @@ class _Walk:
         if isinstance(value, (*_PLAIN, *_OPAQUE)) or id(value) in self._seen:
             return
         if len(self._seen) >= _MOST_VALUES:
-            self.is_cut = True
+            self.is_incomplete = True
             return
         self._seen[id(value)] = value  # kept, so that no other value gets its id
         if isinstance(value, type):
@@ -183,6 +189,11 @@ class _Walk:
         if _is_in(kind, _LIBRARIES) or kind.__module__ == "builtins":
             return ()
         return _attributes(value), kind, *_attributes_of(value).values()
+
+
+def is_without_state(layer: Any) -> bool:
+    """Whether a call of ``layer`` changes nothing but variables, as one of Keras's own."""
+    return type(layer).__module__.startswith("keras.src.layers.")
 
 
 def _is_in(value: Any, libraries: Set[str]) -> bool:

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from ..seams.keras.layers import backend_variable
 from .torch_kernels import kernels_laid_out_again
 from .torch_names import named_scope
-from .torch_python_state import PythonState
+from .torch_python_state import PythonState, is_without_state
 from .torch_scopes import CheckpointedRegion
 from .torch_updates import (
     ReplayedSection,
@@ -68,9 +68,8 @@ def same_state(
     # Modules of PyTorch with the ones inside; of layers all are given.
     inside = [list(each.modules()) if is_plain_module(each) else [each] for each in layers]
     layers = list(itertools.chain(*inside))
-    changing = list(itertools.filterfalse(_is_without_state, layers))
     buffers: dict[int, torch.Tensor] = {}
-    for layer in changing:
+    for layer in itertools.filterfalse(is_without_state, layers):
         buffers.update((id(buffer), buffer) for buffer in layer.buffers())
     python = PythonState(layers, used)
 
@@ -99,11 +98,6 @@ def same_state(
             python.require_progress(progress)
 
     return context
-
-
-def _is_without_state(layer: Any) -> bool:
-    """Whether a call of ``layer`` changes nothing but variables, as one of Keras's own."""
-    return type(layer).__module__.startswith("keras.src.layers.")
 
 
 def is_plain_module(value: Any) -> bool:

@@ -28,8 +28,8 @@ def is_tracing() -> bool:
 def runs_at_once() -> bool:
     """Return whether each operation runs now, on its own: nothing around it will be compiled."""
     trace = core.trace_ctx.trace
-    # Gradients and jax.vmap hand on to what is around them. A trace that JAX compiles, and one that
-    # is not known here, such as that of jax.shard_map, are no such ends.
+    # The traces of gradients and of jax.vmap pass operations on to the trace around them. Any
+    # other, such as that of jax.jit or jax.shard_map, may be compiled.
     while isinstance(trace, (JVPTrace, LinearizeTrace, BatchTrace)):
         trace = trace.parent_trace
     return isinstance(trace, core.EvalTrace)
