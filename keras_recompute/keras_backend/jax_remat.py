@@ -156,7 +156,8 @@ def _recomputed_arrays(function: Function, name: str, policy: Any) -> Function:
         early = EarlyWork(traced.jaxpr, given, before)
         if on_cpu and not axes:
             convolves = has_convolutions(traced.jaxpr)
-            run_gradient = _in_branch_with_fast_convolutions if convolves else _in_branch
+            in_branch = _in_branch_with_fast_convolutions if convolves else _in_branch
+            run_gradient = _plainly_outside_of_jit(in_branch)
             run = _with_gradient_by(run_gradient, without_captures, name, policy, early.delayed)
         else:
             if axes:
@@ -222,24 +223,34 @@ RunGradient = Callable[[Function, Function, Any, Arrays], list[jax.Array]]
 
 
 def _in_branch(gradient: Function, never: Function, kept: Any, incoming: Arrays) -> list[jax.Array]:
-    # Outside of jax.jit nothing is merged or begins early, and JAX would compile, and keep, the
-    # branch of every call.
-    if runs_at_once():
-        return gradient(kept, incoming)
     return jax.lax.cond(is_usual(incoming), gradient, never, kept, incoming)
 
 
 def _in_branch_with_fast_convolutions(
     gradient: Function, never: Function, kept: Any, incoming: Arrays
 ) -> list[jax.Array]:
-    fast = gradient if runs_at_once() else with_fast_convolutions(gradient)
-    return _in_branch(fast, never, kept, incoming)
+    return _in_branch(with_fast_convolutions(gradient), never, kept, incoming)
 
 
 def _at_once_with_fast_convolutions(
     gradient: Function, _: Function, kept: Any, incoming: Arrays
 ) -> list[jax.Array]:
     return with_fast_convolutions(gradient)(kept, incoming)
+
+
+def _plainly_outside_of_jit(run_gradient: RunGradient) -> RunGradient:
+    """Return ``run_gradient``, or the plain gradient where operations run one by one.
+
+    There no operation is merged with another or begins early, and JAX would compile and keep the
+    branch of every call.
+    """
+
+    def run(gradient: Function, never: Function, kept: Any, incoming: Arrays) -> list[jax.Array]:
+        if runs_at_once():
+            return gradient(kept, incoming)
+        return run_gradient(gradient, never, kept, incoming)
+
+    return run
 
 
 def _pulled_back(
