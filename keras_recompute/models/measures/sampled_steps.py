@@ -26,6 +26,7 @@ from .backend_measures import (
     text_of_specs,
     trained_step,
 )
+from .step_peak import lacking_saving
 
 Batch = tuple[Any, ...]
 
@@ -70,16 +71,17 @@ def _symbolic(spec: Any) -> keras.KerasTensor:
 
 
 def warn_unless_blocks_save(model: keras.Model, blocks: RematLayers, batch: Batch) -> None:
-    """Compile a step of ``model`` with and without ``blocks``, and warn if they save nothing."""
+    """Compile a step of ``model`` with and without ``blocks``, and warn if they hardly save."""
     plain_needed = _peak_bytes(model, batch)
     blocks.is_advised = True
     with blocks.active():
         needed = _peak_bytes(model, batch)
-    if needed < plain_needed:
+    saving = lacking_saving(needed, plain_needed)
+    if not saving:
         return
     shapes = text_of_specs(keras.tree.flatten(batch))
     warn_user(
-        f"recomputing {len(blocks.layers)} layers of {model.name!r} saves no memory: a compiled "
+        f"recomputing {len(blocks.layers)} layers of {model.name!r} saves {saving}: a compiled "
         f"training step takes {format_bytes(needed)} with recomputation and "
         f"{format_bytes(plain_needed)} without, on {shapes}. Name layers that hold more, take "
         "larger batches, or train the plain model."

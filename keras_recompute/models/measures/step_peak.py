@@ -22,6 +22,8 @@ from ...sizes import format_bytes
 from ..execution.array_sizes import bytes_of_variables
 from .backend_measures import text_of_specs, trained_step
 
+# Of the plain step: what takes more saves next to nothing, and costs a replay all the same.
+_HARDLY_LESS = 0.99
 _MORE = 1.05  # of what a process was measured to take, to be called more
 
 
@@ -108,10 +110,17 @@ class StepPeaks:
         return found + bytes_of_variables(concrete.variables)
 
 
+def lacking_saving(needed: int, plain_needed: int) -> str | None:
+    """Return what is saved, in words, if ``needed`` bytes are hardly less than ``plain_needed``."""
+    if needed <= _HARDLY_LESS * plain_needed:
+        return None
+    return "no memory" if needed >= plain_needed else "hardly any memory"
+
+
 def warn_unless_less(
     checkpointed: keras.Model, plain: keras.Model, inputs: Any, targets: tuple[Any, ...] = ()
 ) -> None:
-    """Warn where a step of ``checkpointed`` takes no less memory than one of ``plain``.
+    """Warn where a step of ``checkpointed`` takes hardly less memory than one of ``plain``.
 
     Both are compiled on ``inputs``, a nest of types and shapes. Or they are measured in the
     process, where XLA cannot compile them, or ``plain`` is compiled with ``jit_compile=False``.
@@ -121,11 +130,14 @@ def warn_unless_less(
     peaks = StepPeaks(trained_step(plain, inputs, targets), is_compiled=is_compiled)
     needed, plain_needed = peaks.of(checkpointed), peaks.of(plain)
     # A process is measured to some percent, and not every program takes the same pages twice.
-    is_exact = peaks.is_compiled and peaks.refusal is None
-    if needed >= plain_needed * (1 if is_exact else _MORE):
+    if peaks.is_compiled and peaks.refusal is None:
+        saving = lacking_saving(needed, plain_needed)
+    else:
+        saving = "no memory" if needed >= _MORE * plain_needed else None
+    if saving:
         shapes = text_of_specs(keras.tree.flatten(inputs))
         warnings.warn(
-            f"the checkpoints of {plain.name!r} save no memory: a training step takes "
+            f"the checkpoints of {plain.name!r} save {saving}: a training step takes "
             f"{format_bytes(needed)} with them and {format_bytes(plain_needed)} without, on "
             f"{shapes} ({peaks.method}). Take larger batches, place checkpoints by "
             "keras_recompute.plan, or train the plain model.",

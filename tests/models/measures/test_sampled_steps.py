@@ -114,6 +114,20 @@ def test_a_sample_shows_that_nothing_is_saved():
     assert len(caught) == 1, "the measured figures say it, and nothing else"
 
 
+def test_a_sample_shows_that_hardly_anything_is_saved():
+    """XLA computes a normalisation again anyway, where that costs little."""
+    inputs = x = keras.Input((16, 64))
+    for _ in range(4):
+        y = keras.layers.Dense(256, "tanh")(keras.layers.LayerNormalization()(x))
+        x = keras.layers.Add()([x, keras.layers.Dense(64)(y)])
+    with pytest.warns(RecomputeWarning, match="recomputing 4 layers .* saves hardly any memory"):
+        kr.checkpointed(
+            keras.Model(inputs, x),
+            layers=keras.layers.LayerNormalization,
+            sample=np.ones((64, 16, 64)),
+        )
+
+
 def test_layers_that_save_nothing_say_so_once():
     model = keras.Sequential(
         [keras.Input((FEATURES,)), *(keras.layers.Dense(FEATURES) for _ in range(3))]

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import keras_recompute as kr
-from keras_recompute.engine.passes import leaving_out
 from keras_recompute.errors import InvalidArgumentError, RecomputeWarning
 from keras_recompute.models.keras_graph.section_loops import SectionLoop
 from keras_recompute.models.plans.checkpointed import with_checkpoints
@@ -229,15 +228,12 @@ def test_what_is_refused(call, message):
 )
 def test_a_sample_shows_whether_memory_is_saved(batch, saves):
     """Eight layers of 128 x 128 weights, 64 KiB each: a batch of one row has activations of half a
-    KiB.
-
-    Without hoisting, with which one such activation is saved: 529,025 bytes instead of 529,536.
-    """
+    KiB."""
     inputs = x = keras.Input((128,))
     for _ in range(8):
         x = keras.layers.Dense(128, "tanh")(x)
     model = keras.Model(inputs, x, name="weighty")
-    with warnings.catch_warnings(record=True) as caught, leaving_out("hoisting"):
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RecomputeWarning)
         kr.checkpointed(model, every=2)
         ours = kr.checkpointed(
