@@ -16,7 +16,10 @@ import keras
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from ..errors import ReplayError
+from ..op_names import parse_op_name
 from ..seams.keras.layers import backend_variable
+from ..seams.torch.operations import version_of
 from .torch_kernels import kernels_laid_out_again
 from .torch_names import named_scope
 from .torch_python_state import PythonState, is_without_state
@@ -28,6 +31,7 @@ from .torch_updates import (
     saves_activations_alone,
     updates_of,
 )
+from .torch_values import describe
 
 __all__ = [
     "assigned",
@@ -194,7 +198,16 @@ def recomputed(
                 return function(*tensors)
 
         region = CheckpointedRegion(each_run, has_policy=policy is not None)
-        return list(checkpoint(region, *tensors, use_reentrant=False, **options))
+        versions = [version_of(tensor) for tensor in tensors]
+        results = list(checkpoint(region, *tensors, use_reentrant=False, **options))
+        for tensor, version in zip(tensors, versions):
+            if version_of(tensor) != version:
+                raise ReplayError(
+                    f"{parse_op_name(name)[1]!r} changes its argument {describe(tensor)} in place, "
+                    "so it cannot be computed again. Compute without inplace=True, or change a "
+                    "copy, such as by x = x + 1 in place of x += 1"
+                )
+        return results
 
     return run
 
