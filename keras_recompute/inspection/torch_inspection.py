@@ -31,7 +31,7 @@ from ..engine.inspection import (
 )
 from ..engine.policies import Decision
 from ..errors import InvalidArgumentError
-from ..keras_backend.torch_remat import same_state
+from ..keras_backend.torch_call_state import CallState
 from ..seams.keras.layers import backend_variable
 from .inputs import Call, ReadingScope, built, call_of
 from .torch_record import Operation, Recorder, Tensor, dtype_name
@@ -130,8 +130,8 @@ def _analyze(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     while True:
         devices = [tensor.device for tensor in call.tensors if tensor.device.type == "cuda"]
         # Of a layer of Keras the scope keeps the state.
-        state = same_state([] if isinstance(fn, keras.layers.Layer) else _modules_of(fn))
-        with torch.random.fork_rng(devices=devices), torch.enable_grad(), state():
+        state = CallState([] if isinstance(fn, keras.layers.Layer) else _modules_of(fn))
+        with torch.random.fork_rng(devices=devices), torch.enable_grad(), state.replay():
             found, read = _run(call, Recorder(_names_of_modules(fn)))
         if built(read):
             return found

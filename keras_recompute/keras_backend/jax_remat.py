@@ -39,9 +39,13 @@ named_scope = jax.named_scope
 read_after = jax_fence.read_after
 
 
-def same_state(*_: Any) -> Callable[[], contextlib.AbstractContextManager[None]]:
-    """Return a context for replays that does nothing, since none runs Python."""
-    return contextlib.nullcontext
+class CallState:
+    """Nothing: no replay runs Python."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    forward = replay = staticmethod(contextlib.nullcontext)
 
 
 def updates_of(_: Any) -> contextlib.AbstractContextManager[None]:

@@ -65,26 +65,41 @@ class _Watched:
 
 
 class PythonState:
-    """The state of layers, or modules of PyTorch, and of what else a call uses.
+    """The state of functions, arguments and other values that are ``used``, from when it is made.
 
-    ``used`` are functions, arguments and other values.
+    Attributes:
+        before: The state; that of a layer from when it was added.
     """
 
-    def __init__(self, layers: Iterable[Any], used: Iterable[Any]) -> None:
+    def __init__(self, used: Iterable[Any]) -> None:
+        self.before: list[Any] = []
         self._places: list[_Place] = []
         self._watched: list[_Watched] = []
+        self._walk = _Walk()
+        for value in (*_GLOBAL_GENERATORS, *used):
+            self._add(self._walk.of_value(value))
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """The tensors that were found."""
+        return self._walk.tensors
+
+    def add_layer(self, layer: Any) -> None:
+        """Add a layer or module, without those inside."""
+        self._add(self._walk.of_layer(layer))
+
+    def _add(self, found: Iterable[_Place | _Watched]) -> None:
         # A compiled program runs no Python code again.
         if torch.compiler.is_compiling():
             return
-        walk = _Walk()
-        found = [walk.of_layer(layer) for layer in layers]
-        found += [walk.of_value(value) for value in (*_GLOBAL_GENERATORS, *used)]
-        for each in itertools.chain(*found):
-            if isinstance(each, _Place):
-                self._places.append(each)
-            else:
+        was_incomplete = self._walk.is_incomplete
+        for each in found:
+            if isinstance(each, _Watched):
                 self._watched.append(each)
-        if walk.is_incomplete:
+            else:
+                self._places.append(each)
+                self.before.append(each.read())
+        if self._walk.is_incomplete and not was_incomplete:
             warn_user(
                 f"what is recomputed refers to more than {_MOST_VALUES} objects, and only that "
                 "many are searched for state. If a call changes another one, a replay changes it "
@@ -97,7 +112,7 @@ class PythonState:
         return [place.read() for place in self._places]
 
     def write(self, states: Sequence[Any]) -> None:
-        """Put back what ``read`` returned."""
+        """Put back ``before``, or what ``read`` returned."""
         for place, state in zip(self._places, states):
             place.write(state)
 
@@ -122,12 +137,14 @@ class _Walk:
 
     Attributes:
         is_incomplete: Whether there were more values than are looked at.
+        tensors: Those among the values.
     """
 
     def __init__(self) -> None:
         self._seen: dict[int, Any] = {}
         self._classes: set[type] = set()
         self.is_incomplete = False
+        self.tensors: list[torch.Tensor] = []
 
     def of_layer(self, layer: Any) -> Iterator[_Place | _Watched]:
         """Yield what there is of a layer or module, of which those inside are given too."""
@@ -153,6 +170,8 @@ class _Walk:
         if isinstance(value, type):
             yield from self._of_class(value)
             return
+        if isinstance(value, torch.Tensor):
+            self.tensors.append(value)
         found = _generator(value) or _container(value) or _watched(value)
         if found is not None:
             yield found

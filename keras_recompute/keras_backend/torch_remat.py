@@ -18,22 +18,20 @@ from torch.utils.checkpoint import checkpoint
 
 from ..errors import ReplayError
 from ..op_names import parse_op_name
-from ..seams.keras.layers import backend_variable
 from ..seams.torch.operations import version_of
+from .torch_call_state import CallState, is_plain_module, snapshot, unshare
 from .torch_kernels import kernels_laid_out_again
 from .torch_names import named_scope
-from .torch_python_state import PythonState, is_without_state
 from .torch_scopes import CheckpointedRegion
 from .torch_updates import (
-    ReplayedSection,
     backward_follows,
-    note_section,
     saves_activations_alone,
     updates_of,
 )
 from .torch_values import describe
 
 __all__ = [
+    "CallState",
     "assigned",
     "backward_follows",
     "flatten",
@@ -45,7 +43,6 @@ __all__ = [
     "named_scope",
     "read_after",
     "recomputed",
-    "same_state",
     "saves_activations_alone",
     "snapshot",
     "unshare",
@@ -54,59 +51,6 @@ __all__ = [
 
 Function = Callable[..., list[torch.Tensor]]
 leaner_convolutions = contextlib.nullcontext  # PyTorch's own are lean
-_FEW = 65_536  # elements of a state that is copied for each section
-
-
-def same_state(
-    layers: Sequence[Any],
-    read: dict[int, tuple[Any, Any]] | None = None,
-    used: Sequence[Any] = (),
-) -> Callable[[], contextlib.AbstractContextManager[None]]:
-    """Return a context for replays, in which ``layers`` have the state that they have now.
-
-    That is what a call may change outside of Keras's variables: Python's state, also of the other
-    values that are ``used``, and buffers of PyTorch's modules. Behind the context the state is
-    again what it was before. ``read`` will hold the variables that the call reads. Until its replay
-    they are not updated.
-    """
-    # Modules of PyTorch with the ones inside; of layers all are given.
-    inside = [list(each.modules()) if is_plain_module(each) else [each] for each in layers]
-    layers = list(itertools.chain(*inside))
-    buffers: dict[int, torch.Tensor] = {}
-    for layer in itertools.filterfalse(is_without_state, layers):
-        buffers.update((id(buffer), buffer) for buffer in layer.buffers())
-    python = PythonState(layers, used)
-
-    def state() -> tuple[list[Any], list[torch.Tensor]]:
-        return python.read(), list(map(snapshot, buffers.values()))
-
-    def set_state(states: list[Any], values: list[torch.Tensor]) -> None:
-        python.write(states)
-        with torch.no_grad():
-            for buffer, value in zip(buffers.values(), values):
-                buffer.copy_(value)
-
-    before = state()
-    section = ReplayedSection({} if read is None else read, layers)
-    note_section(section)
-
-    @contextlib.contextmanager
-    def context() -> Iterator[None]:
-        now, progress = state(), python.progress()
-        set_state(*before)
-        try:
-            yield
-        finally:
-            set_state(*now)
-            section.note_replay()
-            python.require_progress(progress)
-
-    return context
-
-
-def is_plain_module(value: Any) -> bool:
-    """Whether it is a module of PyTorch that is no layer, with state that a call may change."""
-    return isinstance(value, torch.nn.Module) and not isinstance(value, keras.layers.Layer)
 
 
 def may_be_differentiated(values: Sequence[Any]) -> bool:
@@ -114,15 +58,6 @@ def may_be_differentiated(values: Sequence[Any]) -> bool:
     if not torch.is_grad_enabled():
         return False
     return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
-
-
-def snapshot(value: torch.Tensor) -> torch.Tensor:
-    """Return ``value`` as it is now: Keras's variables are assigned in place.
-
-    A large one, such as a frozen weight, is not copied: it is ``unshare`` that keeps it.
-    """
-    # Not by detach(): later assignments would count as changes of what autograd saved.
-    return value.data.clone() if value.numel() <= _FEW else value.data
 
 
 def kept(value: torch.Tensor) -> torch.Tensor:
@@ -165,13 +100,6 @@ def flatten(nest: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
 def read_after(value: torch.Tensor, _: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return ``value``: operations run in the order of the program."""
     return value
-
-
-def unshare(variable: Any) -> None:
-    """Give ``variable`` a storage of its own before it is assigned, apart from its snapshots."""
-    value = backend_variable(variable)
-    if value.numel() > _FEW:
-        value.data = value.data.clone()
 
 
 def recomputed(

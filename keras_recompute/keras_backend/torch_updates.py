@@ -187,10 +187,13 @@ def _have_several_types(variables: Sequence[Any]) -> bool:
 
 
 class ReplayedSection:
-    """What a section read, and the backward pass that has replayed it."""
+    """What a section read, and the backward pass that has replayed it.
+
+    ``read`` and ``modules`` are filled while the section runs.
+    """
 
     def __init__(self, read: dict[int, tuple[Any, Any]], modules: Iterable[Any]) -> None:
-        self._read, self._modules = read, list(modules)
+        self._read, self._modules = read, modules
         self._parameters: set[int] | None = None
         self._replayed_in: int | None = None
 

@@ -236,7 +236,7 @@ class PureCall:
         self._contexts = groups_now(), time_loops_now()
         self.read: dict[int, tuple[Any, Any]] = {}
         self.assigned: list[Any] = []
-        self._replaying = remat.same_state([*layers, *modules], self.read, used)
+        self._state = remat.CallState([*layers, *modules], self.read, used)
         # The first run is the forward pass, each other one a replay.
         self._runs = itertools.count()
 
@@ -302,7 +302,7 @@ class PureCall:
         """Return what was around the call: the backward pass replays it long after that ended."""
         layer, training, cast_to = self._around
         is_replay = next(self._runs) > 0
-        state = self._replaying() if is_replay else contextlib.nullcontext()
+        state = self._state.replay() if is_replay else self._state.forward()
         as_before = pass_training(training, layer, is_replay=is_replay)
         groups, loops = self._contexts
         with state, as_before, autocast_to(cast_to), groups(), loops():

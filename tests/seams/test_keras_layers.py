@@ -27,12 +27,14 @@ from keras_recompute.seams.keras.layers import (
     backend_variable,
     copy_losses,
     is_in_remat_scope,
+    is_trainable_itself,
     layers_in,
     losses_of,
     mask_of,
     move_losses,
     mutable_state,
     remove_losses,
+    set_trainable_itself,
     takes_training,
 )
 
@@ -155,6 +157,16 @@ def test_the_variable_of_tensorflow_is_found_in_mixed_precision():
     layer.build((None, 2))
     assert isinstance(backend_variable(layer.kernel), tf.Variable)
     assert backend_variable(layer.kernel).dtype == tf.float32
+
+
+def test_what_trainable_was_set_to_is_apart_from_weights():
+    layer = keras.layers.Dense(2)
+    layer.build((None, 2))
+    assert is_trainable_itself(layer)
+    set_trainable_itself(layer, False)
+    assert not is_trainable_itself(layer)
+    assert not layer.trainable
+    assert layer.kernel.trainable
 
 
 def test_a_layer_says_whether_it_takes_training():

@@ -121,3 +121,26 @@ def test_tensors_on_storage_counts_aliases():
     assert operations.tensors_on_storage(weight) == alone + 1
     made.sum().backward()
     assert operations.tensors_on_storage(weight) == alone
+
+
+def test_storage_number_tells_storages_apart_and_holds_none():
+    weight = torch.nn.Parameter(torch.ones(4))
+    number, alone = operations.storage_number(weight), operations.tensors_on_storage(weight)
+    assert number == operations.storage_number(weight.detach()[1:])
+    assert operations.tensors_on_storage(weight) == alone
+    old = weight.detach()
+    weight.data = torch.zeros(4)
+    assert operations.storage_number(weight) != number == operations.storage_number(old)
+    # As sharded training does between the passes.
+    old.untyped_storage().resize_(0)
+    assert operations.storage_number(old) == number
+    assert operations.storage_number(torch.eye(2).to_sparse()) == 0
+
+
+def test_tables_of_tensors_are_those_that_a_module_reads():
+    norm = torch.nn.BatchNorm1d(2)
+    parameters, buffers = operations.tables_of_tensors(norm)
+    assert list(parameters) == ["weight", "bias"]
+    assert list(buffers) == ["running_mean", "running_var", "num_batches_tracked"]
+    other = parameters["weight"] = torch.full((2,), 3.0)
+    assert norm.weight is other

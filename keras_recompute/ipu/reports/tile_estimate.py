@@ -71,7 +71,7 @@ class TileEstimate:
     def always_live_bytes(self) -> tuple[int, ...]:
         """Always-live bytes of each IPU."""
         known = []
-        for buffers in self._buffers:
+        for buffers in self._buffers_by_ipu:
             known.append(sum(b.size_bytes for b in buffers if b.lifetime == ALWAYS_LIVE))
         return tuple(_with_rest(known, self.profile.program.always_live_bytes))
 
@@ -80,7 +80,8 @@ class TileEstimate:
         """Not-always-live bytes of each IPU at each program step."""
         steps = self.profile.program.steps
         known = [
-            held_per_step(buffers, (TEMPORARY, RESULT), len(steps)) for buffers in self._buffers
+            held_per_step(buffers, (TEMPORARY, RESULT), len(steps))
+            for buffers in self._buffers_by_ipu
         ]
         shared = []
         for n, step in enumerate(steps):
@@ -102,7 +103,7 @@ class TileEstimate:
         return each + (number < rest)
 
     @cached_property
-    def _buffers(self) -> list[list[Buffer]]:
+    def _buffers_by_ipu(self) -> list[list[Buffer]]:
         """The buffers of each IPU's layers."""
         found: list[list[Buffer]] = [[] for _ in range(self.ipus)]
         for buffer in self.profile.program.buffers:

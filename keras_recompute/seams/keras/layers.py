@@ -145,6 +145,17 @@ def backend_variable(variable: Any) -> Any:
     return variable._value
 
 
+def is_trainable_itself(layer: Any) -> bool:
+    """Return what ``layer.trainable`` was set to, whatever its weights are."""
+    return bool(layer._trainable)
+
+
+def set_trainable_itself(layer: Any, is_trainable: bool) -> None:
+    """Set what ``layer.trainable`` says, and change no weight and no layer inside."""
+    # Not by Keras's own setattr, which tracks what is set.
+    object.__setattr__(layer, "_trainable", is_trainable)
+
+
 def takes_training(operation: Any) -> bool:
     """Whether the ``call`` of a layer takes ``training``."""
     return bool(getattr(operation, "_call_has_training_arg", False))

@@ -23,6 +23,8 @@ __all__ = [
     "is_fake",
     "makes_values",
     "reads_number",
+    "storage_number",
+    "tables_of_tensors",
     "tensors_on_storage",
     "version_of",
     "without_modes",
@@ -69,6 +71,21 @@ def makes_values(operation: Any) -> bool:
 def version_of(tensor: torch.Tensor) -> int:
     """Return how often ``tensor`` and its views were changed in place; 0 where none counts."""
     return 0 if tensor.is_inference() else int(tensor._version)
+
+
+def storage_number(tensor: torch.Tensor) -> int:
+    """Return a number of the storage of ``tensor``, another one for each that is alive.
+
+    0 where it has none. The storage is not held, and may be emptied and filled again.
+    """
+    if tensor.layout is not torch.strided:
+        return 0
+    return int(tensor.untyped_storage()._cdata)
+
+
+def tables_of_tensors(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parameters and buffers that stand in ``module`` itself, by their names."""
+    return module._parameters, module._buffers
 
 
 def detached_alias(tensor: torch.Tensor) -> torch.Tensor:
