@@ -27,16 +27,20 @@ class CheckpointPlacement:
 
     Attributes:
         is_open: Whether models inside it are inlined.
+        opens_sequential: Whether sequential models inside it are too. In files of 0.3.0 and before
+            they are not.
         positions: The calls with a checkpoint on their outputs, counted from 0 in running order.
     """
 
     is_open: bool = False
     positions: tuple[int, ...] = ()
+    opens_sequential: bool = True
 
     def graph_of(self, model: keras.Model) -> Graph:
         """Return the graph of ``model`` with these calls marked."""
-        graph = inline_submodels(model) if self.is_open else read_graph(model)
-        return self.mark(graph)
+        if not self.is_open:
+            return self.mark(read_graph(model))
+        return self.mark(inline_submodels(model, opens_sequential=self.opens_sequential))
 
     def mark(self, graph: Graph) -> Graph:
         """Return ``graph``, in which positions are counted, with these calls marked."""
@@ -89,7 +93,9 @@ def inherited_placement(model: keras.Model) -> CheckpointPlacement:
     return placement_of_ends(model, ends, is_open=is_open) if ends else CheckpointPlacement()
 
 
-def placement_of_rounds(is_open: bool, checkpoints: Sequence[Sequence[int]]) -> CheckpointPlacement:
+def placement_of_rounds(
+    is_open: bool, checkpoints: Sequence[Sequence[int]], *, opens_sequential: bool
+) -> CheckpointPlacement:
     """Return a placement as it is saved: ``checkpoints`` are rounds of positions.
 
     Up to 0.2.0 there were several where checkpoints were added to a model that had some. Each of
@@ -102,11 +108,15 @@ def placement_of_rounds(is_open: bool, checkpoints: Sequence[Sequence[int]]) -> 
             earlier = [n for n, end in enumerate(ends) if end + n + 1 <= position]
             found.add(position - len(earlier))
         ends = sorted(found)
-    return CheckpointPlacement(is_open, tuple(ends))
+    return CheckpointPlacement(is_open, tuple(ends), opens_sequential)
 
 
 def as_rounds(placement: CheckpointPlacement) -> dict[str, Any]:
     """Return ``placement`` as it is saved; nothing of one without checkpoints."""
     if not placement.positions:
         return {}
-    return {"is_open": placement.is_open, "checkpoints": [list(placement.positions)]}
+    return {
+        "is_open": placement.is_open,
+        "opens_sequential": placement.opens_sequential,
+        "checkpoints": [list(placement.positions)],
+    }

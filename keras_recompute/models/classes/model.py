@@ -32,7 +32,7 @@ from .inserted_checkpoints import without_inserted
 # what the model takes over that consists of these.
 _RUN = "run"
 # The entries of the configuration that are ours.
-_SAVED = ("recomputation_levels", "scan_layers", "is_open", "checkpoints")
+_SAVED = ("recomputation_levels", "scan_layers", "is_open", "opens_sequential", "checkpoints")
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
@@ -183,10 +183,13 @@ class Model(CloneObserver, GraphRunner, JitChooser, SectionRunner, keras.Model):
         recomputation_levels: int = 1,
         scan_layers: bool = False,
         is_open: bool = False,
+        opens_sequential: bool = False,
         checkpoints: Sequence[Sequence[int]] = (),
     ) -> None:
         if checkpoints:
-            self._place_checkpoints(placement_of_rounds(is_open, checkpoints))
+            self._place_checkpoints(
+                placement_of_rounds(is_open, checkpoints, opens_sequential=opens_sequential)
+            )
         if recomputation_levels != self._levels:
             self.recomputation_levels = recomputation_levels
         if scan_layers != self._scan_layers:

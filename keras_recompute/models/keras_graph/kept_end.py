@@ -17,11 +17,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from ...seams.keras.graph import functional_of_sequential
 from ...seams.keras.layers import layers_in
 from .call_graph import Call, Graph, Key, Ref, is_of_keras, operations_of, read_graph
 from .sections import Section
-from .submodel_inlining import InputAdapter, runs_its_graph
+from .submodel_inlining import InputAdapter, functional_run_by
 
 CONVOLUTIONS = keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D
 
@@ -158,9 +157,8 @@ def _add_calls(graph: Graph, given: Sequence[keras.KerasTensor], sizes: Sizes) -
 
 
 def _graph_inside(operation: Any) -> Graph | None:
-    if isinstance(operation, keras.Sequential):
-        operation = functional_of_sequential(operation)
-    return read_graph(operation) if runs_its_graph(operation) else None
+    functional = functional_run_by(operation)
+    return None if functional is None else read_graph(functional)
 
 
 def _has_shapes(operation: Any) -> bool:

@@ -12,7 +12,14 @@ from typing import Any
 
 import keras
 
-from ...seams.keras.graph import Functional, flat_inputs, nodes_of
+from ...errors import UnsupportedError
+from ...seams.keras.graph import (
+    Functional,
+    flat_inputs,
+    functional_of_sequential,
+    has_call_of,
+    nodes_of,
+)
 from ...seams.keras.graph import runs_plain_graph as runs_keras_graph
 from ...seams.keras.layers import is_in_remat_scope, mask_of
 from .call_graph import Call, Graph, InitialState, Key, Ref, read_graph
@@ -25,10 +32,12 @@ _OF_OURS = ("keras_recompute.models.classes.model", "keras_recompute.models.clas
 class InputAdapter:
     """What a functional model does to the types and ranks of its inputs before its first layer.
 
-    It returns the inputs as a list.
+    It returns the inputs as a list. A sequential ``model`` does the same, and must still have the
+    ``layers`` that stand in the graph behind this.
     """
 
     model: keras.Model
+    layers: tuple[keras.layers.Layer, ...] = ()
 
     @property
     def name(self) -> str:
@@ -36,7 +45,13 @@ class InputAdapter:
         return str(self.model.name)
 
     def __call__(self, inputs: Any) -> list[Any]:
-        return flat_inputs(self.model, inputs)
+        # Unlike a functional model, a sequential one may get or lose layers at any time.
+        if self.layers and list(self.layers) != self.model.layers:
+            raise UnsupportedError(
+                f"the layers of {self.name!r} were changed by add() or pop() after checkpoints "
+                "were put between them: call checkpointed or plan again"
+            )
+        return flat_inputs(functional_run_by(self.model), inputs)
 
 
 def runs_its_graph(model: Any) -> bool:
@@ -44,19 +59,39 @@ def runs_its_graph(model: Any) -> bool:
     return runs_keras_graph(model, ours=_OF_OURS)
 
 
-def inline_submodels(model: keras.Model) -> Graph:
-    """Return the graph of a functional ``model`` with all models inside it inlined."""
+def runs_its_layers(model: Any) -> bool:
+    """Whether ``model`` is sequential and runs its layers, not a method of its class."""
+    return isinstance(model, keras.Sequential) and has_call_of(keras.Sequential, model)
+
+
+def functional_run_by(model: Any) -> Any:
+    """Return the functional model whose graph ``model`` runs; None where it runs none.
+
+    That is the model itself, or the one inside a sequential model, which has it once it is built.
+    """
+    if runs_its_layers(model):
+        return functional_of_sequential(model)
+    return model if runs_its_graph(model) else None
+
+
+def inline_submodels(model: keras.Model, *, opens_sequential: bool = True) -> Graph:
+    """Return the graph of a functional ``model`` with all models inside it inlined.
+
+    Sequential models are inlined where ``opens_sequential``.
+    """
     graph = read_graph(model)
     masked = masked_values(model)
     calls: list[Call] = []
     ranks = dict(graph.ranks)
     for call in graph.calls:
-        if not _is_inlined(call, masked):
+        functional = _inlined_functional(call, masked)
+        is_sequential = functional is not call.operation
+        if functional is None or (is_sequential and not opens_sequential):
             calls.append(call)
             continue
-        put, ranks_inside = inlined_calls(
-            call, inline_submodels(call.operation), InputAdapter(call.operation)
-        )
+        inside = inline_submodels(functional, opens_sequential=opens_sequential)
+        layers = tuple(call.operation.layers) if is_sequential else ()
+        put, ranks_inside = inlined_calls(call, inside, InputAdapter(call.operation, layers))
         calls += put
         ranks.update(ranks_inside)
     return replace(graph, calls=tuple(calls), ranks=ranks)
@@ -122,12 +157,15 @@ def inlined_calls(
     return calls, {renamed(key): rank for key, rank in inside.ranks.items()}
 
 
-def _is_inlined(call: Call, masked: set[Key]) -> bool:
+def _inlined_functional(call: Call, masked: set[Key]) -> Any:
+    """Return the functional model whose layers stand in place of ``call``; None where none do."""
     model = call.operation
-    if not runs_its_graph(model) or type(model).__call__ is not Functional.__call__:
-        return False
+    functional = functional_run_by(model)
     # A model of ours has its own checkpoints and loops.
-    return not hasattr(model, "recomputation_levels") and can_inline(call, model, masked)
+    if functional is None or hasattr(model, "recomputation_levels"):
+        return None
+    is_plain_call = type(model).__call__ in (Functional.__call__, keras.Sequential.__call__)
+    return functional if is_plain_call and can_inline(call, functional, masked) else None
 
 
 def _filled(call: Call, renamed: Any) -> dict[str, Any]:

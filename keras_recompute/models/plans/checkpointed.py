@@ -10,7 +10,7 @@ import keras
 
 from ...errors import InvalidArgumentError
 from ...keras_backend import require
-from ...seams.keras.graph import Functional, functional_of_sequential
+from ...seams.keras.graph import Functional
 from ...seams.keras.layers import layers_in
 from ...seams.keras.training import has_own_train_step
 from ..classes.layer_remat import (
@@ -24,7 +24,7 @@ from ..classes.new_heads import watch_for_new_heads
 from ..classes.placed_model import with_placement
 from ..keras_graph.call_graph import Call, Graph, checkpoints_in, read_graph
 from ..keras_graph.cut_points import evenly_spaced_cuts
-from ..keras_graph.submodel_inlining import runs_its_graph
+from ..keras_graph.submodel_inlining import functional_run_by, runs_its_graph, runs_its_layers
 
 
 def checkpointed(
@@ -177,26 +177,25 @@ def functional_model(model: Any) -> Any:
     Raises InvalidArgumentError for anything else: what the ``call`` of a subclass computes is in no
     graph of layers.
     """
-    if isinstance(model, keras.Sequential):
-        functional = functional_of_sequential(model)
-        if functional is None:
-            raise InvalidArgumentError(
-                f"the shape of the input of {model.name!r} is not known yet: begin it with "
-                "keras.Input(shape), or call build(shape) first"
-            )
+    functional = functional_run_by(model)
+    if functional is not None:
         return functional
-    if runs_its_graph(model):
-        return model
+    if runs_its_layers(model):
+        raise InvalidArgumentError(
+            f"the shape of the input of {model.name!r} is not known yet: begin it with "
+            "keras.Input(shape), or call build(shape) first"
+        )
     what = (
         f"{model.name!r} is a {type(model).__name__}"
         if isinstance(model, keras.Model)
         else f"{model!r} is not a Keras model"
     )
-    own = " with a call method of its own" if isinstance(model, Functional) else ""
+    graphs = Functional, keras.Sequential
+    own = " with a call method of its own" if isinstance(model, graphs) else ""
     if isinstance(model, keras.Model) and has_own_train_step(model):
         inside = []
         for layer in model.layers:
-            if isinstance(layer, (Functional, keras.Sequential)):
+            if isinstance(layer, graphs):
                 inside.append(layer.name)
         if inside:
             raise InvalidArgumentError(
@@ -215,9 +214,7 @@ def functional_model(model: Any) -> Any:
 def is_no_graph(model: Any) -> bool:
     """Return whether ``model`` is a built or compiled Keras model with a computation of its own."""
     return (
-        isinstance(model, keras.Model)
-        and not isinstance(model, keras.Sequential)
-        and not runs_its_graph(model)
+        isinstance(model, keras.Model) and not runs_its_layers(model) and not runs_its_graph(model)
     )
 
 
@@ -252,7 +249,7 @@ def _with_layers(model: Any, layers: LayerSelector, sample: Any) -> Any:
 
 
 def _with_recomputed_layers(model: Any, layers: LayerSelector) -> Any:
-    if isinstance(model, keras.Sequential):
+    if runs_its_layers(model):
         model = functional_model(model)
     if not model.built and not layers_in(model, include_self=False):
         require_whole(model, ())

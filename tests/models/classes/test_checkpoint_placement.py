@@ -215,12 +215,16 @@ def test_a_checkpoint_changes_no_type():
 
 def test_rounds_of_earlier_versions():
     """The second round counts the checkpoints of the first among the calls."""
-    assert placement_of_rounds(True, [[1, 3]]).positions == (1, 3)
+
+    def positions(is_open, checkpoints):
+        return placement_of_rounds(is_open, checkpoints, opens_sequential=False).positions
+
+    assert positions(True, [[1, 3]]) == (1, 3)
     # Calls 0, 1, checkpoint, 2, 3, checkpoint, 4: positions 0, 4 and 6 are calls 0, 3 and 4.
-    assert placement_of_rounds(True, [[1, 3], [0, 4, 6]]).positions == (0, 1, 3, 4)
+    assert positions(True, [[1, 3], [0, 4, 6]]) == (0, 1, 3, 4)
     # Position 2 is a checkpoint, behind call 1.
-    assert placement_of_rounds(True, [[1], [2]]).positions == (1,)
-    assert placement_of_rounds(False, []).positions == ()
+    assert positions(True, [[1], [2]]) == (1,)
+    assert positions(False, []) == ()
 
 
 @pytest.mark.parametrize(
