@@ -73,6 +73,21 @@ def test_layers_of_a_functional_model_and_its_file(tmp_path):
     np.testing.assert_allclose(*outputs, rtol=1e-6)
 
 
+def test_layers_may_be_given_themselves_and_numbers_be_of_numpy():
+    x = inputs = keras.Input((8,))
+    for number in range(4):
+        x = L.Dense(8, "gelu", name=f"dense_{number}")(x)
+    model = keras.Model(inputs, x)
+    first, third = model.get_layer("dense_0"), model.get_layer("dense_2")
+    assert kr.checkpointed(model, layers=third).recomputed_layers == ("dense_2",)
+    chosen = kr.checkpointed(model, layers=[third, "dense_0"]).recomputed_layers
+    assert chosen == ("dense_0", "dense_2")
+    assert kr.checkpointed(model, at=third).plan.checkpoints == ("dense_2",)
+    assert kr.checkpointed(model, at=[first, "dense_2"]).plan.checkpoints == ("dense_0", "dense_2")
+    counted = kr.checkpointed(model, every=np.int64(2))
+    assert counted.plan.checkpoints == kr.checkpointed(model, every=2).plan.checkpoints
+
+
 def test_a_layer_that_is_not_there():
     with pytest.raises(kr.errors.InvalidArgumentError, match="matches no layer"):
         kr.checkpointed(network(), layers="blok_*")

@@ -32,7 +32,8 @@ from ..execution.section_runner import TrainedModel, recomputed_call, recomputes
 from ..keras_graph.shared_copy import SavedCopy, copy_sharing_weights
 from .clone_mapping import counterparts, leave_note, left_note
 
-LayerSelector = Union[type, str, Callable[[keras.layers.Layer], bool], Sequence[Union[type, str]]]
+_Entry = Union[type, str, keras.layers.Layer]
+LayerSelector = Union[_Entry, Callable[[keras.layers.Layer], bool], Sequence[_Entry]]
 # The note on a clone's outputs: the clones of the layers.
 _CLONED = "recomputed layers"
 # What Keras runs of a layer.
@@ -232,25 +233,33 @@ def require_whole(model: keras.Model, layers: Sequence[keras.layers.Layer]) -> N
 def select_layers(model: keras.Model, layers: LayerSelector) -> list[keras.layers.Layer]:
     """Return the layers inside ``model`` that ``layers`` selects.
 
-    ``layers`` is a class, a pattern of names or paths, a function of a layer, or several of these.
-    Raises InvalidArgumentError where it selects none.
+    ``layers`` is a class, a pattern of names or paths, a layer, a function of a layer, or several
+    of these. Raises InvalidArgumentError where it is something else, or one of them selects none.
     """
+    wanted = [layers] if callable(layers) else listed(layers)
+    if not wanted or not all(isinstance(each, str) or callable(each) for each in wanted):
+        raise InvalidArgumentError(
+            f"layers={layers!r} names no layers. Give a class of layers, a pattern of names such "
+            "as 'block_*', a layer, a list of these, or a function from a layer to a bool"
+        )
     inside: list[keras.layers.Layer] = []
-    found: list[keras.layers.Layer] = []
-    wanted = [layers] if isinstance(layers, (type, str)) or callable(layers) else list(layers)
-    for each in dict.fromkeys(layers_in(model, include_self=False)):
-        if isinstance(each, keras.layers.InputLayer):
-            continue
-        inside.append(each)
-        if _is_wanted(each, wanted):
-            found.append(each)
-    if not found:
-        raise InvalidArgumentError(_none_found(model, layers, wanted, inside))
-    return found
+    for layer in dict.fromkeys(layers_in(model, include_self=False)):
+        if not isinstance(layer, keras.layers.InputLayer):
+            inside.append(layer)
+    found: set[keras.layers.Layer] = set()
+    for each in wanted:
+        meant = [layer for layer in inside if _means(each, layer)]
+        if not meant:
+            raise InvalidArgumentError(_none_found(model, each, inside))
+        found.update(meant)
+    return [layer for layer in inside if layer in found]
 
 
-def _is_wanted(layer: keras.layers.Layer, wanted: Sequence[Any]) -> bool:
-    return any(_means(each, layer) for each in wanted)
+def listed(given: Any) -> list[Any]:
+    """Return ``given``, a name or layer or several, as a list; it is empty for anything else."""
+    if isinstance(given, (str, keras.layers.Layer)):
+        return [given]
+    return list(given) if isinstance(given, Iterable) else []
 
 
 def _means(wanted: Any, layer: keras.layers.Layer) -> bool:
@@ -259,28 +268,22 @@ def _means(wanted: Any, layer: keras.layers.Layer) -> bool:
     if isinstance(wanted, str):
         names = (layer.name, layer.path or "")
         return any(fnmatch.fnmatchcase(name, wanted) for name in names)
-    if callable(wanted):
-        return bool(wanted(layer))
-    raise InvalidArgumentError(
-        f"layers={wanted!r} names no layers. Give a class of layers, a pattern of names such as "
-        "'block_*', a list of these, or a function from a layer to a bool"
-    )
+    # Layers can be called too.
+    if isinstance(wanted, keras.layers.Layer):
+        return layer is wanted
+    return bool(wanted(layer))
 
 
-def _none_found(
-    model: keras.Model, layers: Any, wanted: Sequence[Any], inside: Sequence[Any]
-) -> str:
+def _none_found(model: keras.Model, wanted: Any, inside: Sequence[Any]) -> str:
     names_of_layers, names_of_classes = [], []
     for layer in inside:
         names_of_layers.append(layer.name)
         names_of_classes.append(type(layer).__name__)
     names = list(dict.fromkeys([*names_of_layers, *names_of_classes]))
-    near: list[str] = []
-    for each in wanted:
-        if isinstance(each, (type, str)):
-            name = each.__name__ if isinstance(each, type) else each
-            near += difflib.get_close_matches(name, names, n=3)
-    shown = ", ".join(map(repr, dict.fromkeys(near or names[:20])))
+    # Of a class, a name or a layer; a function may have none.
+    name = wanted if isinstance(wanted, str) else getattr(wanted, "__name__", None)
+    near = difflib.get_close_matches(name, names, n=3) if name else []
+    shown = ", ".join(map(repr, near or names[:20]))
     built = (
         ""
         if model.built
@@ -289,6 +292,6 @@ def _none_found(
     more = ", ..." if len(names) > 20 else ""
     hint = f"Similar names are {shown}" if near else f"It has {shown}{more}"
     return (
-        f"layers={layers!r} matches no layer of {model.name!r}, a {type(model).__name__}. "
+        f"layers={wanted!r} matches no layer of {model.name!r}, a {type(model).__name__}. "
         f"{hint}.{built}"
     )

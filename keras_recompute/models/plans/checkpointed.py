@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, Union
 
 import keras
 
@@ -15,6 +16,7 @@ from ...seams.keras.layers import layers_in
 from ...seams.keras.training import has_own_train_step
 from ..classes.layer_remat import (
     LayerSelector,
+    listed,
     require_whole,
     select_layers,
     with_recomputed_layers,
@@ -26,12 +28,14 @@ from ..keras_graph.call_graph import Call, Graph, checkpoints_in, read_graph
 from ..keras_graph.cut_points import evenly_spaced_cuts
 from ..keras_graph.submodel_inlining import functional_run_by, runs_its_graph, runs_its_layers
 
+LayersToMark = Union[str, keras.layers.Layer, Iterable[Union[str, keras.layers.Layer]]]
+
 
 def checkpointed(
     model: keras.Model,
     *,
     every: int | None = None,
-    at: Iterable[str] | None = None,
+    at: LayersToMark | None = None,
     layers: LayerSelector | None = None,
     sample: Any = None,
 ) -> Model:
@@ -49,13 +53,13 @@ def checkpointed(
             Sections have at least half and less than twice as many, and end where the fewest bytes
             are handed on. About the root of the number of layers takes the least memory (Chen et
             al. 2016, section 4.1).
-        at: Names of layers: a checkpoint after each use of each of them.
-        layers: A class of layers or several, a pattern of names such as ``"block_*"``, or a
-            function that takes a layer and says whether it is meant. Each call of such a layer in
-            training is recomputed on its own, wherever it is: in a model or layer inside, in a
-            model whose ``call`` or ``train_step`` is its own. Of layers in each other the outermost
-            counts. Here ``model`` is any whose layers have their weights, or make them on
-            ``sample``, and the result is of its class, with ``recomputed_layers``, but no
+        at: Names of layers, or layers: a checkpoint after each use of each of them.
+        layers: A class of layers, a pattern of names such as ``"block_*"``, a layer, several of
+            these, or a function that takes a layer and says whether it is meant. Each call of such
+            a layer in training is recomputed on its own, wherever it is: in a model or layer
+            inside, in a model whose ``call`` or ``train_step`` is its own. Of layers in each other
+            the outermost counts. Here ``model`` is any whose layers have their weights, or make
+            them on ``sample``, and the result is of its class, with ``recomputed_layers``, but no
             ``keras_recompute.Model``.
         sample: A batch as it is given to ``fit`` (``x``, ``(x, y)``, or a data set of them).
             Checkpoints save activations, and where weights or a single layer take most of the
@@ -70,8 +74,8 @@ def checkpointed(
 
     Raises:
         InvalidArgumentError: A model of another kind; more than one or none of ``every``, ``at``
-            and ``layers``; a name, class or pattern that no layer has; an ``every`` that leaves no
-            place for a checkpoint; a ``sample`` that does not fit.
+            and ``layers``; one of the names, classes, patterns or layers that is not in the model;
+            an ``every`` that leaves no place for a checkpoint; a ``sample`` that does not fit.
 
     Examples:
         >>> layers = [keras.layers.Dense(8, "tanh") for _ in range(9)]
@@ -107,7 +111,7 @@ def _checkpointed(
     model: keras.Model,
     *,
     every: int | None,
-    at: Iterable[str] | None,
+    at: LayersToMark | None,
     layers: LayerSelector | None,
     sample: Any,
 ) -> Model:
@@ -120,13 +124,10 @@ def _checkpointed(
         return _with_layers(model, layers, sample)
     functional = functional_model(model)
     if at is not None:
-        return with_checkpoints(model, _positions_of(_names(at), functional, model), is_open=False)
+        return with_checkpoints(model, _positions_of(at, functional, model), is_open=False)
     calls = graph_of(functional).calls
     if every is not None:
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise InvalidArgumentError(
-                f"every={every!r} is not a number of layers: give a whole number from 1 on"
-            )
+        every = _number_of_layers(every)
         positions = evenly_spaced_cuts(every, calls)
         if not positions:
             raise InvalidArgumentError(_no_place(every, calls, model))
@@ -138,6 +139,19 @@ def _checkpointed(
             "checkpoints after these layers"
         )
     return with_checkpoints(model, ())
+
+
+def _number_of_layers(every: Any) -> int:
+    """Return ``every`` as a whole number from 1 on."""
+    try:
+        count = 0 if isinstance(every, bool) else operator.index(every)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise InvalidArgumentError(
+            f"every={every!r} is not a number of layers: give a whole number from 1 on"
+        )
+    return count
 
 
 def _no_place(every: int, calls: Sequence[Call], model: keras.Model) -> str:
@@ -258,43 +272,43 @@ def _with_recomputed_layers(model: Any, layers: LayerSelector) -> Any:
     return with_recomputed_layers(model, found)
 
 
-def _names(at: Iterable[str]) -> list[str]:
-    names = [at] if isinstance(at, str) else list(at)
-    if not names or not all(isinstance(name, str) for name in names):
+def _positions_of(at: LayersToMark, functional: keras.Model, model: keras.Model) -> set[int]:
+    """Return the positions of the calls that ``at`` names."""
+    wanted = listed(at)
+    if not wanted or not all(isinstance(each, (str, keras.layers.Layer)) for each in wanted):
         raise InvalidArgumentError(
-            f"at={names!r}: give the names of layers, such as at=['dense_1']"
+            f"at={at!r}: give the names of layers, such as at=['dense_1'], or layers of the model"
         )
-    return names
-
-
-def _positions_of(names: list[str], functional: keras.Model, model: keras.Model) -> set[int]:
-    calls = read_graph(functional).calls
-    positions: dict[str, list[int]] = {}
-    for number, call in enumerate(calls):
-        positions.setdefault(call.operation.name, []).append(number)
+    names: list[str] = []
+    positions: dict[Any, list[int]] = {}
+    for number, call in enumerate(read_graph(functional).calls):
+        names.append(call.operation.name)
+        for key in (call.operation.name, call.operation):
+            positions.setdefault(key, []).append(number)
     found: set[int] = set()
-    for name in names:
-        if name not in positions:
-            raise InvalidArgumentError(_unknown(name, list(positions), model))
-        found.update(positions[name])
+    for each in wanted:
+        if each not in positions:
+            raise InvalidArgumentError(_unknown(each, list(dict.fromkeys(names)), model))
+        found.update(positions[each])
     return found
 
 
-def _unknown(name: str, known: list[str], model: keras.Model) -> str:
-    """Return the message for an unknown layer ``name`` in ``at=``, with what may be meant."""
+def _unknown(wanted: str | keras.layers.Layer, known: list[str], model: keras.Model) -> str:
+    """Return the message for a layer ``wanted`` in ``at=`` that is not among the ``known`` names.
+
+    It has what may be meant.
+    """
+    name = wanted if isinstance(wanted, str) else wanted.name
     for outer in model.layers:
-        if name not in _names_inside(outer):
+        inside = layers_in(outer, include_self=False)
+        if wanted not in inside and wanted not in [layer.name for layer in inside]:
             continue
         return (
-            f"{name!r} is a layer inside {outer.name!r}, a {type(outer).__name__} in "
+            f"{wanted!r} is a layer inside {outer.name!r}, a {type(outer).__name__} in "
             f"{model.name!r}, and at= names layers of the model's own graph only. layers={name!r} "
             "recomputes each call of that layer, and every=N counts layers of inner models too"
         )
     near = difflib.get_close_matches(name, known, n=3)
     shown = ", ".join([*map(repr, known[:20]), *(["..."] if len(known) > 20 else [])])
     meant = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Its layers are {shown}"
-    return f"{model.name!r} has no layer {name!r} to put a checkpoint after. {meant}"
-
-
-def _names_inside(layer: keras.layers.Layer) -> set[str]:
-    return {inner.name for inner in layers_in(layer, include_self=False)}
+    return f"{model.name!r} has no layer {wanted!r} to put a checkpoint after. {meant}"

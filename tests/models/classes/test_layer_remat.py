@@ -307,7 +307,16 @@ def test_a_training_step_of_its_own_is_recomputed():
         ),
         (
             lambda: kr.checkpointed(subclassed(), layers=[3]),
-            "layers=3 names no layers. Give a class of layers, a pattern",
+            r"layers=\[3\] names no layers. Give a class of layers, a pattern",
+        ),
+        (lambda: kr.checkpointed(subclassed(), layers=3), "layers=3 names no layers. Give a class"),
+        (
+            lambda: kr.checkpointed(subclassed(), layers=["block_*", "trunkk"]),
+            "layers='trunkk' matches no layer of 'mine'.* Similar names are 'trunk'",
+        ),
+        (
+            lambda: kr.checkpointed(subclassed(), layers=[subclassed().zeta]),
+            "layers=<Dense name=dense.*, .*> matches no layer of 'mine'",
         ),
         (
             lambda: kr.checkpointed(subclassed(), layers=Block, every=2),

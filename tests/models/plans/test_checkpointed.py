@@ -204,8 +204,14 @@ def with_call() -> WithCall:
         ),
         (lambda: kr.checkpointed(chain(), at=[]), "at=.*give the names of layers"),
         (lambda: kr.checkpointed(chain(), at=[3]), r"at=\[3\]"),
+        (lambda: kr.checkpointed(chain(), at=3), "at=3: give the names of layers"),
+        (
+            lambda: kr.checkpointed(chain(), at=chain().layers[2]),
+            "'chain' has no layer <Dense name=d1, .*> to put a checkpoint after",
+        ),
         (lambda: kr.checkpointed(chain(), every=0), "every=0 is not a number of layers"),
         (lambda: kr.checkpointed(chain(), every=True), "every=True"),
+        (lambda: kr.checkpointed(chain(), every=2.0), "every=2.0"),
         (
             lambda: kr.checkpointed(chain(), every=9),
             "every=9 leaves no place .* has 9 layers. .* such as 3$",
