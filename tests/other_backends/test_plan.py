@@ -227,6 +227,15 @@ def test_what_cannot_be_planned():
         kr.plan(open_model, memory_budget="1MiB", batch_size=2)
 
 
+def test_a_batch_size_that_keras_input_has_not_is_refused():
+    model = keras.Sequential([keras.Input((4,), batch_size=4), L.Dense(4, "tanh"), L.Dense(4)])
+    with pytest.raises(InvalidArgumentError, match=r"is 1024, and the input .* has 4 fixed"):
+        kr.plan(model, memory_budget="1MiB", batch_size=1024)
+    _, same = kr.plan(model, memory_budget="1MiB", batch_size=4)
+    _, fixed = kr.plan(model, memory_budget="1MiB")
+    assert same.compiled_peak_bytes == fixed.compiled_peak_bytes
+
+
 def test_a_second_plan_compiles_nothing_again(monkeypatch):
     model, batch = dense(4, 16)
     model.compile("adam", "mse")

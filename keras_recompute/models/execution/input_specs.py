@@ -16,6 +16,7 @@ from ...errors import InvalidArgumentError
 from ...liveness.tensorflow_functions import batch_spec
 from ...seams.keras.graph import flat_inputs, nodes_of
 from ..keras_graph.call_graph import Graph, InitialState, Key, Values, keys_made
+from .batch_sizes import batch_size_of
 from .side_outputs import SideOutputs
 
 
@@ -26,11 +27,11 @@ def value_specs(
 
     Raises InvalidArgumentError where a size stays unknown, or ``sample`` does not fit the model.
     """
-    inputs = (
-        _inputs(functional, batch_size)
-        if sample is None
-        else specs_from_sample(functional, sample, batch_size=batch_size)
-    )
+    if sample is None:
+        batch_size = batch_size_of(functional, batch_size)
+        inputs = [_with_batch(tensor, batch_size) for tensor in functional.inputs]
+    else:
+        inputs = specs_from_sample(functional, sample, batch_size=batch_size)
     made: dict[Key, keras.KerasTensor] = {}
     for node in nodes_of(functional):
         made.update(zip(map(id, node.outputs), node.outputs))
@@ -53,17 +54,6 @@ def value_specs(
                 "as for fit"
             )
     return found
-
-
-def _inputs(functional: keras.Model, batch_size: int | None) -> list[tf.TensorSpec]:
-    known_sizes = {t.shape[0] for t in functional.inputs} - {None}
-    batch = batch_size or (known_sizes.pop() if len(known_sizes) == 1 else None)
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise InvalidArgumentError(
-            f"batch_size is {batch_size!r}, and the memory depends on it. Give a whole number "
-            "from 1 on, fix it in keras.Input, or give sample=, a batch as for fit"
-        )
-    return [_with_batch(t, batch) for t in functional.inputs]
 
 
 def _with_batch(tensor: keras.KerasTensor, batch: int | None) -> tf.TensorSpec:

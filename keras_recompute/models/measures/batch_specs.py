@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from ...errors import InvalidArgumentError
+from ..execution.batch_sizes import batch_size_of
 
 
 def batch_spec(leaf: Any) -> keras.KerasTensor:
@@ -28,15 +29,9 @@ def batch_spec(leaf: Any) -> keras.KerasTensor:
 def input_specs(functional: keras.Model, batch_size: int | None) -> list[keras.KerasTensor]:
     """Return type and shape of each input of the model for ``batch_size`` samples.
 
-    Raises InvalidArgumentError where a size stays unknown.
+    Raises InvalidArgumentError where a size stays unknown, or is fixed to another one.
     """
-    known_sizes = {tensor.shape[0] for tensor in functional.inputs} - {None}
-    batch = batch_size or (known_sizes.pop() if len(known_sizes) == 1 else None)
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise InvalidArgumentError(
-            f"batch_size is {batch_size!r}, and the memory depends on it. Give a whole number "
-            "from 1 on, fix it in keras.Input, or give sample=, a batch as for fit"
-        )
+    batch = batch_size_of(functional, batch_size)
     specs = []
     for tensor in functional.inputs:
         first, *rest = tensor.shape

@@ -102,8 +102,8 @@ def plan(
     Raises:
         BudgetTooSmallError: No plan fits; it has the smallest budget that would do.
         InvalidArgumentError: A model of another kind, one that has checkpoints already or no
-            trainable weights, a size that stays unknown, a sample that does not fit, or an unknown
-            device.
+            trainable weights, a size that stays unknown, a ``batch_size`` other than the one that
+            an input has fixed, a sample that does not fit, or an unknown device.
         DeviceError: The compiler of ``device`` is not installed, or refuses the program.
         UnsupportedError: A layer cannot be measured.
 
