@@ -62,6 +62,9 @@ class _Recurrence:
             sequences = [torch.flip(each, [1]) for each in sequences]
         self._structure = tuple(initial_states)
         carried = list(map(keras.ops.convert_to_tensor, keras.tree.flatten(initial_states)))
+        if self._layer.stateful:
+            # Keras assigns the new states in place, before the backward pass reads these.
+            carried = [state.clone() for state in carried]
         self._count = len(carried)
         if self._step_function is not None and not self._options.unroll:
             # Keras too runs a step before its loop; a cell that draws random numbers then draws

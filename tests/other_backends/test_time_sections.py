@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from plain_oracle import assert_trains_as_plain
+from plain_oracle import assert_trains_as_plain, every
 
 import keras_recompute as kr
 from keras_recompute.errors import RecomputeWarning
@@ -93,6 +93,27 @@ def test_states_are_handed_on():
         return keras.Model(inputs, L.Dense(1)(x))
 
     assert_trains_as_plain(build, sequences(TIME), Y, behind_it)
+
+
+def test_states_are_kept_for_the_next_batch():
+    """Weights and states; the last layer is not recomputed, and cut along time all the same.
+
+    Keras's own loops of a stateful LSTM or GRU fail on PyTorch.
+    """
+
+    def trained(place):
+        keras.utils.set_random_seed(3)
+        x = inputs = keras.Input(batch_shape=(3, TIME, FEATURES))
+        for _ in range(2):
+            x = L.SimpleRNN(UNITS, stateful=True, **ALL)(x)
+        model = place(keras.Model(inputs, x))
+        model.compile("sgd", "mse")
+        for _ in range(3):
+            model.train_on_batch(sequences(TIME), np.ones((3, TIME, UNITS), "float32"))
+        return [np.asarray(variable) for variable in model.variables]
+
+    for ours, plain in zip(trained(every(1)), trained(lambda model: model), strict=True):
+        np.testing.assert_allclose(ours, plain, rtol=1e-5, atol=1e-6)
 
 
 def test_recomputed_layers_are_cut_as_well():
