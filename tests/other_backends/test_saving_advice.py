@@ -14,6 +14,7 @@ import pytest
 import keras_recompute as kr
 from keras_recompute.errors import RecomputeWarning
 from keras_recompute.liveness import profile
+from keras_recompute.models.execution.spacing_advice import keeps_only_inputs_and_outputs
 
 IS_JAX = keras.backend.backend() == "jax"
 
@@ -107,9 +108,15 @@ def test_a_loop_of_ones_own_may_free_gradients_by_itself():
     assert not said_by(lambda: keras.ops.sum(ours(x, training=True)).backward())
 
 
-def single_layers(activation, **how):
-    """Eight small layers on many rows, plain and with checkpoints, and a batch."""
-    layers = [keras.layers.Dense(64, activation) for _ in range(8)]
+def single_layers(activation, *, apart=False, **how):
+    """Eight small layers on many rows, plain and with checkpoints, and a batch.
+
+    ``apart`` puts each activation into a layer of its own.
+    """
+    layers = [keras.layers.Dense(64, None if apart else activation) for _ in range(8)]
+    if apart:
+        for place in range(8, 0, -1):
+            layers.insert(place, keras.layers.Activation(activation))
     plain = keras.Sequential([keras.Input((64,)), *layers, keras.layers.Dense(1)])
     ours = kr.checkpointed(plain, **how)
     for model in (plain, ours):
@@ -152,3 +159,63 @@ def test_recomputing_layers_of_which_one_saves_is_not_spoken_of():
     plain, ours, x, y = single_layers("gelu", layers=keras.layers.Dense)
     assert not said_by(lambda: ours.fit(x, y, batch_size=4096, verbose=0))
     assert profile(ours, x, y).peak_bytes < 0.96 * profile(plain, x, y).peak_bytes
+
+
+@pytest.mark.parametrize("how", [{"every": 1}, {"layers": keras.layers.Activation}])
+@pytest.mark.parametrize("activation", ["tanh", "gelu"])
+def test_activations_in_layers_of_their_own(activation, how):
+    """On PyTorch a gelu keeps its input alone, which a Dense layer keeps inside."""
+    plain, ours, x, y = single_layers(activation, apart=True, **how)
+    said = said_by(lambda: ours.fit(x, y, batch_size=4096, epochs=2, verbose=0))
+    saves = IS_JAX and activation == "gelu"
+    assert len(said) == (not saves)
+    assert all("no memory" in message for message in said)
+    needed, plain_needed = profile(ours, x, y).peak_bytes, profile(plain, x, y).peak_bytes
+    assert needed < 0.96 * plain_needed if saves else needed > 0.98 * plain_needed
+
+
+def keeps_no_more(layer):
+    """Whether autograd saves nothing else than what ``layer`` is given, returns and weighs."""
+    import torch
+
+    x = torch.randn((4, 6, 8), requires_grad=True)
+    layer(x)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        y = layer(x)
+    weights = [weight.value for weight in layer.weights]
+    known = {each.untyped_storage().data_ptr() for each in (x, y, *weights)}
+    return known.issuperset(each.untyped_storage().data_ptr() for each in kept)
+
+
+NO_ACTIVATIONS = ("get", "serialize", "deserialize", "threshold")
+NAMES = [n for n in dir(keras.activations) if n not in NO_ACTIVATIONS and n[0] != "_"]
+
+
+@pytest.mark.skipif(IS_JAX, reason="PyTorch's autograd shows what it saves")
+@pytest.mark.parametrize("name", NAMES)
+def test_the_list_of_activations_is_what_autograd_saves(name):
+    activation = getattr(keras.activations, name)
+    L = keras.layers
+    for layer in (L.Activation(activation), L.Dense(8, activation)):
+        assert keeps_only_inputs_and_outputs(layer) is keeps_no_more(layer), layer
+
+
+@pytest.mark.skipif(IS_JAX, reason="PyTorch's autograd shows what it saves")
+@pytest.mark.parametrize(
+    ("layer", "options"),
+    [
+        ("ReLU", {}),
+        ("ReLU", {"max_value": 6.0}),
+        ("ReLU", {"negative_slope": 0.1}),
+        ("ReLU", {"threshold": 0.5}),
+        ("LeakyReLU", {}),
+        ("ELU", {}),
+        ("ELU", {"alpha": 0.5}),
+        ("Softmax", {}),
+        ("PReLU", {}),
+    ],
+)
+def test_the_list_of_activation_layers_is_what_autograd_saves(layer, options):
+    made = getattr(keras.layers, layer)(**options)
+    assert keeps_only_inputs_and_outputs(made) is keeps_no_more(made)

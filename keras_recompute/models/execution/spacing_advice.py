@@ -6,17 +6,29 @@ from collections.abc import Iterable
 
 import keras
 
-from ...keras_backend import TORCH, current_backend
+from ...keras_backend import JAX, TORCH, current_backend
 from ...user_code import warn_user
 from ..keras_graph.call_graph import Call
 from ..keras_graph.sections import Section
 
-# Layers whose gradient needs their inputs and outputs alone.
-_LAYERS = tuple(
-    getattr(keras.layers, name)
-    for name in ("Dense", "EinsumDense", "Add", "Reshape", "Flatten", "Permute", "Identity")
+_NAMES = ("Dense", "EinsumDense", "Add", "Reshape", "Flatten", "Permute", "Identity", "Activation")
+# Layers whose gradient needs their inputs and outputs alone, but for an activation.
+_LAYERS = tuple(getattr(keras.layers, name) for name in _NAMES)
+# The same, on PyTorch alone.
+_ACTIVATION_LAYERS = tuple(
+    getattr(keras.layers, name) for name in ("ReLU", "LeakyReLU", "ELU", "Softmax")
 )
-_ACTIVATIONS = ("linear", "tanh", "sigmoid")
+# Activations whose gradient reads their results alone, and so also at the end of another layer.
+_BY_RESULTS = {
+    JAX: ("linear", "tanh", "sigmoid", "exponential"),
+    TORCH: ("linear", "tanh", "sigmoid", "exponential", "relu", "softmax", "log_softmax"),
+}
+# Activations that are one operation of PyTorch, whose gradient reads what it is given alone. JAX
+# composes them of several, and keeps a value of each: beside a leaky_relu a mask.
+_BY_ARGUMENTS = (
+    *("relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "hard_silu", "glu"),
+    *("hard_sigmoid", "hard_tanh", "hard_shrink", "soft_shrink", "softplus"),
+)
 
 
 def warn_of_spacing(model: keras.Model, calls: Iterable[Call]) -> None:
@@ -40,13 +52,17 @@ def keeps_nothing_inside(section: Section) -> bool:
 
 def keeps_only_inputs_and_outputs(layer: keras.Operation) -> bool:
     """Whether ``layer`` is known to keep its inputs and outputs alone for its gradient."""
-    if type(layer) not in _LAYERS:
+    is_torch = current_backend() == TORCH
+    if type(layer) not in (*_LAYERS, *_ACTIVATION_LAYERS * is_torch):
         return False
     # The plain layer may also keep a kernel that it has cast, dequantized or added LoRA's to.
     is_cast = layer.compute_dtype != layer.variable_dtype
     if is_cast or layer.quantization_mode or getattr(layer, "lora_enabled", False):
         return False
-    # Beside the result of a relu JAX keeps a mask of its positive elements.
-    known = (*_ACTIVATIONS, "relu") if current_backend() == TORCH else _ACTIVATIONS
+    if getattr(layer, "threshold", 0):  # of a ReLU, which then keeps a mask
+        return False
+    known = _BY_RESULTS[current_backend()]
+    if is_torch and type(layer) is keras.layers.Activation:
+        known += _BY_ARGUMENTS
     activation = getattr(layer, "activation", keras.activations.linear)
     return any(activation is getattr(keras.activations, name) for name in known)
