@@ -22,6 +22,7 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import jaxpr_as_fun
 
+from ..op_names import parse_op_name
 from ..seams.jax.flash_attention import checked_for_gradients
 from ..seams.jax.tracing import is_mapped_here, runs_at_once
 from ..user_code import warn_user
@@ -166,10 +167,10 @@ def _recomputed_arrays(function: Function, name: str, policy: Any) -> Function:
         else:
             if axes:
                 warn_user(
-                    f"{name!r} uses the axis {axes[0]!r} of jax.vmap, which JAX does not name in "
-                    "its gradient on a CPU. It is recomputed by jax.checkpoint, which saves no "
-                    "memory there. Use jax.shard_map, or put the collective outside of the "
-                    "checkpoint"
+                    f"{parse_op_name(name)[1]!r} uses the axis {axes[0]!r} of jax.vmap, which JAX "
+                    "does not name in its gradient on a CPU. It is recomputed by jax.checkpoint, "
+                    "which saves no memory there. Use jax.shard_map, or put the collective outside "
+                    "of the checkpoint"
                 )
             run = jax.checkpoint(
                 lambda *given: without_captures(*early.delayed(given)), policy=policy

@@ -212,7 +212,7 @@ def test_an_axis_of_vmap():
     for policy in POLICIES.values():
         assert_equal(gradient(kr.checkpoint(centred, policy=policy)), gradient(centred))
     # The axis is not known where the function is traced for itself.
-    with pytest.warns(RecomputeWarning, match="uses the axis 'rows' of jax.vmap"):
+    with pytest.warns(RecomputeWarning, match="^'centred' uses the axis 'rows' of jax.vmap"):
         found = gradient(jax.jit(kr.checkpoint(centred)))
     assert_equal(found, gradient(centred))
 
