@@ -24,6 +24,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Union
 
 from ..errors import InvalidArgumentError
+from ..keras_backend.policy_checks import require_policy
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -295,12 +296,8 @@ def either(first: Policy, second: Policy) -> Policy:
         >>> policy == kr.policies.either(kr.policies.save_names("half"), kr.policies.save_matmuls)
         True
     """
-    for policy in (first, second):
-        if not callable(policy):
-            raise InvalidArgumentError(
-                f"either({first!r}, {second!r}): {policy!r} is not a policy. Give two of "
-                "keras_recompute.policies, or callables"
-            )
+    require_policy(first)
+    require_policy(second)
     return Either(frozenset([first, second]))
 
 

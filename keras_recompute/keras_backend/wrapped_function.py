@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import InvalidArgumentError
+from .policy_checks import require_policy
 
 
 class WrappedFunction:
@@ -16,15 +17,11 @@ class WrappedFunction:
         policy: What is saved of the function's intermediate values.
 
     Raises:
-        InvalidArgumentError: ``fn`` or ``policy`` is not callable.
+        InvalidArgumentError: ``fn`` is not callable, or ``policy`` is no policy.
     """
 
     def __init__(self, fn: Callable[..., Any], policy: Any) -> None:
-        if not callable(policy):
-            raise InvalidArgumentError(
-                f"policy={policy!r} is not a policy: give one of keras_recompute.policies, or a "
-                "callable"
-            )
+        require_policy(policy)
         if not callable(fn):
             raise InvalidArgumentError(
                 f"checkpoint({fn!r}): this cannot be called. Give a function, a layer or another "

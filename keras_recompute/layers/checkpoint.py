@@ -46,12 +46,12 @@ def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = 
         ``__wrapped__``.
 
     Raises:
-        InvalidArgumentError: ``fn`` or ``policy`` is not callable. When called: a result has no
-            tensor; an argument is a tensor of another graph, or a symbolic Keras tensor and ``fn``
-            is no layer; ``fn`` leaves a tensor in a variable or container around it, makes a
-            variable at each call, or changes an argument in a way that no program can repeat: in a
-            branch on a tensor, or a random generator, an iterator or a NumPy array; ``policy`` has
-            a name that ``fn`` does not mark.
+        InvalidArgumentError: ``fn`` is not callable, or ``policy`` is no policy of the backend.
+            When called: a result has no tensor; an argument is a tensor of another graph, or a
+            symbolic Keras tensor and ``fn`` is no layer; ``fn`` leaves a tensor in a variable or
+            container around it, makes a variable at each call, or changes an argument in a way that
+            no program can repeat: in a branch on a tensor, or a random generator, an iterator or a
+            NumPy array; ``policy`` has a name that ``fn`` does not mark.
         UnsupportedError: When a layer is saved: its policy cannot be.
 
     Examples:

@@ -10,6 +10,7 @@ import jax
 from jax.ad_checkpoint import checkpoint_name
 
 from ..engine import policies
+from ..keras_backend.policy_checks import require_parameters
 
 _OF_JAX = jax.checkpoint_policies
 _FROM, _TO = "device", "pinned_host"
@@ -24,6 +25,9 @@ def backend_policy(policy: Any) -> Callable[..., Any] | None:
     """Return ``policy`` as JAX has it; None saves nothing. One of JAX's own is returned as it is.
 
     Nothing marks the source of a cheaper replay here, so ``save_replay_sources`` saves nothing.
+
+    Raises:
+        InvalidArgumentError: A policy of the user's own does not take what JAX gives it.
     """
     if isinstance(policy, (policies.SaveNothing, policies.SaveReplaySources)):
         return None
@@ -45,6 +49,14 @@ def backend_policy(policy: Any) -> Callable[..., Any] | None:
         )
     if isinstance(policy, policies.Either):
         return functools.partial(_any_of, tuple(map(backend_policy, policy.policies)))
+    require_parameters(
+        policy,
+        "JAX calls a policy with an operation, its arguments and its parameters: "
+        "def policy(primitive, *values, **parameters)",
+        "primitive",
+        "value",
+        parameter="",
+    )
     return policy
 
 

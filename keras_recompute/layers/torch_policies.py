@@ -19,6 +19,7 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 
 from ..engine import policies
 from ..errors import UnsupportedError
+from ..keras_backend.policy_checks import require_parameters
 from ..keras_backend.torch_scopes import scope_kind, scope_policy
 
 _OPS = torch.ops.aten
@@ -50,6 +51,7 @@ def backend_policy(policy: Any) -> Callable[[], Any] | None:
     A callable of the user's own is one of PyTorch's: of a context, an operation and its arguments.
 
     Raises:
+        InvalidArgumentError: A policy of the user's own does not take what PyTorch gives it.
         UnsupportedError: The policy offloads.
     """
     if isinstance(policy, (policies.SaveNothing, policies.SaveReplaySources)):
@@ -68,6 +70,14 @@ def _of_operations(policy: Any) -> Callable[..., Any]:
     if isinstance(policy, policies.Either):
         return functools.partial(_any_of, tuple(map(_of_operations, policy.policies)))
     if not isinstance(policy, _OURS):
+        require_parameters(
+            policy,
+            "PyTorch calls a policy with a context, an operation and its arguments: "
+            "def policy(context, operation, *values, **options)",
+            "context",
+            "operation",
+            "value",
+        )
         return policy
     if isinstance(policy, policies.SaveNames) and policy.offloaded:
         raise UnsupportedError(

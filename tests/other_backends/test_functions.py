@@ -156,6 +156,10 @@ def test_what_is_no_function_policy_or_name():
         kr.checkpoint(3)
     with pytest.raises(InvalidArgumentError, match="is not a policy"):
         kr.checkpoint(ops.sin, policy="all")
+    with pytest.raises(InvalidArgumentError, match=r"policy=save_names .* call it, such as"):
+        kr.checkpoint(ops.sin, policy=kr.policies.save_names)
+    with pytest.raises(InvalidArgumentError, match=r"takes \(_\), and .* def policy\("):
+        kr.checkpoint(ops.sin, policy=lambda _: True)
     x = ops.convert_to_tensor(X)
     with pytest.raises(InvalidArgumentError, match="give a name"):
         kr.checkpoint_name(x, "")

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_recompute.engine.calls.closures import Callee
 from keras_recompute.engine.calls.program_cache import LIMIT
 from keras_recompute.engine.frontend.checkpoint import checkpoint
+from keras_recompute.engine.policies import either
 from keras_recompute.errors import InvalidArgumentError, RecomputeError, RecomputeWarning
 
 X = np.ones((2, 3), np.float32)
@@ -20,6 +21,8 @@ def test_the_function_and_the_policy_must_be_callable():
         checkpoint(3)
     with pytest.raises(InvalidArgumentError, match="policy='save_nothing' is not a policy"):
         checkpoint(tf.sin, policy="save_nothing")
+    with pytest.raises(InvalidArgumentError, match="policy=either is not a policy, but a function"):
+        checkpoint(tf.sin, policy=either)
 
 
 @pytest.mark.parametrize("result", [None, 3, {"a": None}, [], "text"], ids=repr)
