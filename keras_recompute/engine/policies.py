@@ -206,8 +206,8 @@ def save_names(*names: str) -> SaveNames:
     ``checkpoint_name`` marks values.
 
     Raises:
-        InvalidArgumentError: A name is no string, or empty. When the function is called: it does
-            not mark that name.
+        InvalidArgumentError: A name is no string, or empty. When the function is called on
+            TensorFlow: it does not mark that name. JAX and PyTorch then save nothing for it.
 
     Examples:
         >>> def network(x):

@@ -51,7 +51,7 @@ def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = 
             symbolic Keras tensor and ``fn`` is no layer; ``fn`` leaves a tensor in a variable or
             container around it, makes a variable at each call, or changes an argument in a way that
             no program can repeat: in a branch on a tensor, or a random generator, an iterator or a
-            NumPy array; ``policy`` has a name that ``fn`` does not mark.
+            NumPy array; ``policy`` has a name that ``fn`` does not mark, on TensorFlow.
         UnsupportedError: When a layer is saved: its policy cannot be.
 
     Examples:
