@@ -26,6 +26,7 @@ from keras_recompute.seams.keras.layers import (
     attach_mask,
     backend_variable,
     copy_losses,
+    global_seed_generator,
     is_in_remat_scope,
     is_trainable_itself,
     layers_in,
@@ -157,6 +158,16 @@ def test_the_variable_of_tensorflow_is_found_in_mixed_precision():
     layer.build((None, 2))
     assert isinstance(backend_variable(layer.kernel), tf.Variable)
     assert backend_variable(layer.kernel).dtype == tf.float32
+
+
+def test_the_generator_of_keras_is_known_once_it_was_drawn_from():
+    keras.utils.clear_session()
+    assert global_seed_generator() is None
+    keras.random.normal((1,))
+    made = global_seed_generator()
+    assert isinstance(made, keras.random.SeedGenerator)
+    keras.random.normal((1,))
+    assert global_seed_generator() is made
 
 
 def test_what_trainable_was_set_to_is_apart_from_weights():

@@ -77,6 +77,12 @@ class ObjectState:
         self._version = -1
         self._parts: list[_Part] = []
 
+    def held(self) -> Iterator[tuple[Any, str, Any]]:
+        """Yield each object, and a name and value of an attribute on which a call depends."""
+        for part in self._parts:
+            for name, value in part.counted(frozenset()):
+                yield part.owner, name, value
+
     def version(self) -> int:
         """Return a number that is the same whenever the attributes are the same, and only then."""
         if self._version < 0 or not all(part.is_unchanged() for part in self._parts):

@@ -1,25 +1,31 @@
 """Python side effects of a function while it is traced, as far as they can be seen.
 
 The engine runs a function once per signature, in Python. What should happen at every call must be
-done by TensorFlow. Two mistakes are noticed: a change of a variable, list, dict or set that the
-function closes over or finds among its globals, and a tensor leaked there, which has no value
-outside the traced function. Attributes of objects are not compared, since a layer that builds its
-weights on first call changes some. Nor is what functions called by this one do.
+done by TensorFlow. Two mistakes are noticed: a change of a variable, list, dict, set, iterator or
+generator of random numbers that the function closes over or finds among its globals, and a tensor
+leaked there, which has no value outside the traced function. Attributes of objects are another
+matter (``python_each_time``), and what functions called by this one do is not seen.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import operator
+import pickle
+import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ...errors import InvalidArgumentError
 from ...seams.tensorflow.tensors import is_eager
 from ...user_code import warn_user
 
+# Of random numbers.
+GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 _CONTAINERS = (list, dict, set)
 _EMPTY = object()
 
@@ -60,6 +66,15 @@ class ClosureSnapshot:
         return () if self._function is None else closed_over_names(self._function)
 
 
+def generator_state(generator: Any) -> bytes:
+    """Return what is another value once one of the ``GENERATORS`` was drawn from."""
+    if isinstance(generator, random.Random):
+        return pickle.dumps(generator.getstate())
+    if isinstance(generator, np.random.Generator):
+        return pickle.dumps(generator.bit_generator.state)
+    return pickle.dumps(generator.get_state())
+
+
 def closed_over_names(function: Any) -> Iterator[tuple[str, Any]]:
     """Yield the names that a Python function closes over or finds among its globals.
 
@@ -85,7 +100,14 @@ def _plain(function: Any) -> Any:
 
 
 def _contents(value: Any) -> Any:
-    """Return what ``value`` contains, object by object, if it is a container of Python's."""
+    """Return what ``value`` contains, object by object, if it is a container of Python's.
+
+    Of an iterator or generator it is where that stands.
+    """
+    if isinstance(value, GENERATORS):
+        return generator_state(value)
+    if type(value).__module__ in ("builtins", "itertools") and isinstance(value, Iterator):
+        return operator.length_hint(value, -1)
     if type(value) not in _CONTAINERS:
         return None
     if isinstance(value, dict):

@@ -56,8 +56,6 @@ def mutable_state(layer: Any) -> MutableState:
 
     Keras's global random generator is part of it, if it exists.
     """
-    from keras.src.backend.common import global_state
-
     layers = layers_in(layer)
     variables = {}
     for each in layers:
@@ -66,11 +64,18 @@ def mutable_state(layer: Any) -> MutableState:
     generators = {
         id(g): (g, g._initial_seed is not None) for each in layers for g in each._seed_generators
     }
-    # The same attribute name in all releases from 3.12 to 3.15.
-    of_keras = global_state.get_global_attribute("global_seed_generator")
+    of_keras = global_seed_generator()
     if of_keras is not None:
         generators.setdefault(id(of_keras), (of_keras, False))
     return MutableState(list(variables.values()), list(generators.values()))
+
+
+def global_seed_generator() -> Any:
+    """Return the generator that Keras draws from where no seed is given; None before it does."""
+    from keras.src.backend.common import global_state
+
+    # The same attribute name in all releases from 3.12 to 3.15.
+    return global_state.get_global_attribute("global_seed_generator")
 
 
 def losses_of(layer: Any) -> list[Any]:
