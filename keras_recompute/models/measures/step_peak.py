@@ -8,17 +8,17 @@ measured; variables keep their values.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 
-from ...errors import DoesNotFitError, RecomputeWarning, UnsupportedError, XlaUnsupportedError
+from ...errors import DoesNotFitError, UnsupportedError, XlaUnsupportedError
 from ...keras_backend import TENSORFLOW, current_backend
 from ...liveness.abstract_models import is_abstract
 from ...liveness.local_device import run_and_measure
 from ...sizes import format_bytes
+from ...user_code import warn_user
 from ..execution.array_sizes import bytes_of_variables
 from .backend_measures import text_of_specs, trained_step
 
@@ -136,11 +136,9 @@ def warn_unless_less(
         saving = "no memory" if needed >= _MORE * plain_needed else None
     if saving:
         shapes = text_of_specs(keras.tree.flatten(inputs))
-        warnings.warn(
+        warn_user(
             f"the checkpoints of {plain.name!r} save {saving}: a training step takes "
             f"{format_bytes(needed)} with them and {format_bytes(plain_needed)} without, on "
             f"{shapes} ({peaks.method}). Take larger batches, place checkpoints by "
-            "keras_recompute.plan, or train the plain model.",
-            RecomputeWarning,
-            stacklevel=3,
+            "keras_recompute.plan, or train the plain model."
         )
