@@ -207,7 +207,7 @@ def save_names(*names: str) -> SaveNames:
 
     Raises:
         InvalidArgumentError: A name is no string, or empty. When the function is called on
-            TensorFlow: it does not mark that name. JAX and PyTorch then save nothing for it.
+            TensorFlow: it does not mark that name. On JAX and PyTorch that is a warning.
 
     Examples:
         >>> def network(x):

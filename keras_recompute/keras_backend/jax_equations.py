@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -21,6 +21,15 @@ def has_equation_of(jaxpr: Jaxpr, primitive: Primitive) -> bool:
 def calls_equation_of(equation: Any, primitive: Primitive) -> bool:
     """Whether a jaxpr that ``equation`` calls has an equation of ``primitive``."""
     return any(has_equation_of(jaxpr, primitive) for jaxpr in jaxprs_in_params(equation.params))
+
+
+def names_marked(jaxpr: Jaxpr) -> Iterator[str]:
+    """Yield the names that ``checkpoint_name`` gives to values in ``jaxpr`` and jaxprs in it."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "name":
+            yield equation.params["name"]
+        for inner in jaxprs_in_params(equation.params):
+            yield from names_marked(inner)
 
 
 def with_equations_replaced(

@@ -12,7 +12,7 @@ Source: JAX's documentation of ``jax.checkpoint`` and ``jax.custom_vjp``.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -29,6 +29,7 @@ from ..user_code import warn_user
 from . import jax_fence
 from .jax_convolutions import Function, has_convolutions, with_fast_convolutions
 from .jax_early_work import EarlyWork, last_call, note_call
+from .jax_equations import names_marked
 from .jax_fence import drops_barriers, is_differentiable, is_usual
 from .jax_grouped_convolutions import convolutions_by_group
 from .jax_random_draws import with_separate_draws
@@ -115,6 +116,7 @@ def recomputed(
     name: str,
     layers: Sequence[Any] = (),  # noqa: ARG001
     policy: Any = None,
+    check_marks: Callable[[Iterable[str]], None] | None = None,
 ) -> Function:
     """Return ``function`` of arrays, whose intermediate values are made again for its gradient.
 
@@ -122,6 +124,7 @@ def recomputed(
     any order are those of ``function``. On a CPU forward-mode differentiation is refused by JAX.
     ``name`` is the scope of the backward pass in the names of operations. ``layers``, which it
     calls, make no difference on JAX. ``policy`` is one of JAX's; without one nothing is saved.
+    ``check_marks`` is called with the names that values are marked with.
     """
 
     def call(*values: Any) -> list[Any]:
@@ -134,13 +137,18 @@ def recomputed(
             packs.append(pack_results)
             return results
 
-        results = _recomputed_arrays(of_arrays, name, policy)(*arrays)
+        results = _recomputed_arrays(of_arrays, name, policy, check_marks)(*arrays)
         return packs[-1](results)
 
     return call
 
 
-def _recomputed_arrays(function: Function, name: str, policy: Any) -> Function:
+def _recomputed_arrays(
+    function: Function,
+    name: str,
+    policy: Any,
+    check_marks: Callable[[Iterable[str]], None] | None = None,
+) -> Function:
     """Return what ``recomputed`` does, of dense arrays alone."""
 
     def call(*values: jax.Array) -> list[jax.Array]:
@@ -148,6 +156,8 @@ def _recomputed_arrays(function: Function, name: str, policy: Any) -> Function:
         # Python runs once, as under jax.checkpoint: what it changes is not changed again.
         with leaner_convolutions(), checked_for_gradients():
             traced = with_separate_draws(jax.make_jaxpr(function)(*values))
+        if check_marks is not None:
+            check_marks(set(names_marked(traced.jaxpr)))
 
         def without_captures(*given: jax.Array) -> list[jax.Array]:
             arguments, captured = given[: len(values)], given[len(values) :]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 from ..errors import InvalidArgumentError
+from ..user_code import warn_user
 
 
 def require_policy(policy: Any) -> None:
@@ -21,6 +23,28 @@ def require_policy(policy: Any) -> None:
             f"policy={policy.__name__} is not a policy, but a function that returns one: call it, "
             "such as save_names('half')"
         )
+
+
+def unknown_names(named: Iterable[str], marked: Iterable[str], function: str) -> str | None:
+    """Return in words which ``named`` values ``function`` has not ``marked``; None if none."""
+    unknown = set(named).difference(marked)
+    if not unknown:
+        return None
+    known = ", ".join(map(repr, sorted(marked)))
+    marks = f"it marks {known}" if known else "it marks no value at all"
+    return (
+        f"names {', '.join(map(repr, sorted(unknown)))}, but {function!r} marks no such value: "
+        f"{marks}. Mark values with checkpoint_name(x, name)."
+    )
+
+
+def warn_of_unknown_names(
+    policy: Any, named: Iterable[str], marked: Iterable[str], function: str
+) -> None:
+    """Warn if ``policy``, which goes by ``named`` values, has one that is not ``marked``."""
+    unknown = unknown_names(named, marked, function)
+    if unknown:
+        warn_user(f"policy {policy!r} {unknown} Nothing is saved for it")
 
 
 def require_parameters(policy: Any, wanted: str, *values: str, **options: str) -> None:

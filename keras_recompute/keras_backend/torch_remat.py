@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import keras
@@ -102,26 +103,38 @@ def read_after(value: torch.Tensor, _: Sequence[torch.Tensor]) -> torch.Tensor:
     return value
 
 
+# The names that values were marked with, while a function runs that has them checked.
+marks: ContextVar[set[str] | None] = ContextVar("marks", default=None)
+
+
 def recomputed(
-    function: Function, *, name: str, layers: Sequence[Any] = (), policy: Any = None
+    function: Function,
+    *,
+    name: str,
+    layers: Sequence[Any] = (),
+    policy: Any = None,
+    check_marks: Callable[[Iterable[str]], None] | None = None,
 ) -> Function:
     """Return ``function`` of tensors, whose intermediate values are made again for its gradient.
 
     ``function`` takes and returns a flat list of tensors, and calls ``layers``. PyTorch's own
     random numbers are those of the forward pass. Replays run in the scope ``name``. ``policy``
-    makes the contexts of selective checkpointing; without one nothing is saved.
+    makes the contexts of selective checkpointing; without one nothing is saved. ``check_marks`` is
+    called with the names that values are marked with.
     """
     options: dict[str, Any] = {} if policy is None else {"context_fn": policy}
     # PyTorch ends a replay by an exception once all is made again. On a GPU Keras tries cuDNN for
     # these layers, catches every exception, and would go on with its own loop.
     options["early_stop"] = not any(isinstance(layer, keras.layers.RNN) for layer in layers)
 
+    first = function if check_marks is None else _with_checked_marks(function, check_marks)
+
     def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
         runs = itertools.count()
 
         def each_run(*tensors: torch.Tensor) -> list[torch.Tensor]:
             if not next(runs):
-                return function(*tensors)
+                return first(*tensors)
             with named_scope(name), _freed_when_stopped():
                 return function(*tensors)
 
@@ -135,6 +148,25 @@ def recomputed(
                     "so it cannot be computed again. Compute without inplace=True, or change a "
                     "copy, such as by x = x + 1 in place of x += 1"
                 )
+        return results
+
+    return run
+
+
+def _with_checked_marks(
+    function: Function, check_marks: Callable[[Iterable[str]], None]
+) -> Function:
+    def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        found: set[str] = set()
+        around = marks.get()
+        token = marks.set(found)
+        try:
+            results = function(*tensors)
+        finally:
+            marks.reset(token)
+        if around is not None:
+            around.update(found)
+        check_marks(found)
         return results
 
     return run

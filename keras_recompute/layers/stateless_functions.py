@@ -14,16 +14,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
-from ..engine.policies import Policy, SaveEverything, save_nothing
+from ..engine.policies import Policy, SaveEverything, names_in, save_nothing
 from ..errors import InvalidArgumentError, UnsupportedError
 from ..keras_backend import JAX, current_backend
 from ..keras_backend.gradient_demand import gradient_may_be_asked
+from ..keras_backend.policy_checks import warn_of_unknown_names
 from ..keras_backend.wrapped_function import WrappedFunction
 from ..op_names import backward_scope, forward_scope, section_name
 from ..seams.keras.call_context import (
@@ -57,6 +58,11 @@ class Checkpointed(WrappedFunction):
     def __init__(self, fn: Callable[..., Any], policy: Policy | None = None) -> None:
         super().__init__(fn, save_nothing if policy is None else policy)
         self._backend_policy = backend_policy(self.policy)
+        self._check_marks = None
+        if names := names_in(self.policy):
+            self._check_marks = functools.partial(
+                warn_of_unknown_names, self.policy, names, function=self.__name__
+            )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         function = self.__wrapped__
@@ -74,6 +80,7 @@ class Checkpointed(WrappedFunction):
             used=[function, *itertools.filterfalse(keras.ops.is_tensor, used)],
             name=self.__name__,
             policy=self._backend_policy,
+            check_marks=self._check_marks,
         )
 
 
@@ -87,11 +94,13 @@ def call_recomputed(
     used: Sequence[Any] = (),
     name: str,
     policy: Any = None,
+    check_marks: Callable[[Iterable[str]], None] | None = None,
 ) -> Any:
     """Return ``function(*args, **kwargs)``, which is run again in the backward pass.
 
     It calls ``layers``, with all nested ones among them, and ``modules`` of PyTorch. A replay finds
-    what is ``used`` as it was. ``policy`` is one of the backend's.
+    what is ``used`` as it was. ``policy`` is one of the backend's. ``check_marks`` is called with
+    the names that the function marks values with.
     """
     leaves, unflatten = remat.flatten((args, kwargs))
     numbers = [number for number, leaf in enumerate(leaves) if keras.ops.is_tensor(leaf)]
@@ -113,7 +122,7 @@ def call_recomputed(
         returned[:] = [list(map(_without_tensor, found)), pack]
         return list(filter(keras.ops.is_tensor, found))
 
-    outputs = PureCall(flat, layers, name, policy, modules, used)(given)
+    outputs = PureCall(flat, layers, name, policy, modules, used, check_marks)(given)
     if outputs is None:
         # It made variables, such as those of a layer that is called for the first time. Behind a
         # scope Keras gives them their values.
@@ -229,8 +238,10 @@ class PureCall:
         policy: Any,
         modules: Sequence[Any] = (),
         used: Sequence[Any] = (),
+        check_marks: Callable[[Iterable[str]], None] | None = None,
     ) -> None:
         self._function, self._layers, self._policy = function, layers, policy
+        self._check_marks = check_marks
         self._name = section_name(name)
         self._around = entry_layer(), current_training(), autocast_dtype()
         self._contexts = groups_now(), time_loops_now()
@@ -245,7 +256,13 @@ class PureCall:
         run, inputs = self.pure(given)
         with remat.named_scope(forward_scope(self._name)):
             name = backward_scope(self._name)
-            recomputed = remat.recomputed(run, name=name, layers=self._layers, policy=self._policy)
+            recomputed = remat.recomputed(
+                run,
+                name=name,
+                layers=self._layers,
+                policy=self._policy,
+                check_marks=self._check_marks,
+            )
             results = recomputed(*inputs)
         return self.finish(results)
 

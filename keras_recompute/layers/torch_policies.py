@@ -20,6 +20,7 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 from ..engine import policies
 from ..errors import UnsupportedError
 from ..keras_backend.policy_checks import require_parameters
+from ..keras_backend.torch_remat import marks
 from ..keras_backend.torch_scopes import scope_kind, scope_policy
 
 _OPS = torch.ops.aten
@@ -33,6 +34,9 @@ _name: ContextVar[str | None] = ContextVar("name", default=None)
 
 def mark(value: torch.Tensor, name: str) -> torch.Tensor:
     """Return ``value``, marked with ``name``."""
+    found = marks.get()
+    if found is not None:
+        found.add(name)
     token = _name.set(name)
     try:
         return _MARK(value)

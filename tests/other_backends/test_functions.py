@@ -1,6 +1,7 @@
 """``kr.checkpoint`` of functions and layers: values, gradients and state are the plain calls'."""
 
 import functools
+import warnings
 
 import keras
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from plain_oracle import assert_trains_as_plain
 
 import keras_recompute as kr
-from keras_recompute.errors import InvalidArgumentError, UnsupportedError
+from keras_recompute.errors import InvalidArgumentError, RecomputeWarning, UnsupportedError
 
 L, ops = keras.layers, keras.ops
 X = np.random.default_rng(0).normal(size=(8, 4)).astype("float32")
@@ -149,6 +150,25 @@ def test_a_loss_of_a_layer_that_is_not_known_is_refused():
     box.block.build((8, 4))
     with pytest.raises(UnsupportedError, match="calls a layer that adds a loss, and it is not"):
         kr.checkpoint(lambda x: box.block(x, training=True))(ops.convert_to_tensor(X))
+
+
+@pytest.mark.parametrize("policy", [kr.policies.save_names, kr.policies.save_all_but_names])
+def test_a_name_that_the_function_does_not_mark(policy):
+    def marking(x):
+        return ops.sin(kr.checkpoint_name(ops.sin(x), "half"))
+
+    def nested(x):
+        return kr.checkpoint(marking)(ops.tanh(x))
+
+    x = keras.Variable(X).value  # needs a gradient on PyTorch
+    for function in (marking, nested):
+        with pytest.warns(RecomputeWarning, match=r"names 'halff', but .* it marks 'half'\."):
+            kr.checkpoint(function, policy=policy("half", "halff"))(x)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RecomputeWarning)
+            kr.checkpoint(function, policy=policy("half"))(x)
+    with pytest.warns(RecomputeWarning, match=r"names 'half', but 'sin' marks .* no value at all"):
+        kr.checkpoint(ops.sin, policy=policy("half"))(x)
 
 
 def test_what_is_no_function_policy_or_name():

@@ -47,6 +47,7 @@ def with_a_policy(block, x, condition):
     return kr.checkpoint(block, policy=kr.policies.save_names("none"))([x, condition])
 
 
+@pytest.mark.filterwarnings("ignore:policy .* names 'none'")
 @pytest.mark.parametrize(
     "recomputed",
     [

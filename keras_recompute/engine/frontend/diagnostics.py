@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from ...errors import InvalidArgumentError
 from ...graph_traversal import reachable
+from ...keras_backend.policy_checks import unknown_names
 from ...op_names import parse_op_name
 from ...user_code import warn_user
 from ..capture.custom_vjp import is_checkpointed_call
@@ -36,18 +37,11 @@ def names_marked(trace: Trace) -> set[str]:
 
 def check_names(policy: Policy, trace: Trace, function: str) -> None:
     """Raise InvalidArgumentError if ``policy`` has a name that ``function`` gives to no value."""
-    marked = names_marked(trace)
-    unknown = names_in(policy) - marked
+    unknown = unknown_names(names_in(policy), names_marked(trace), function)
     if unknown:
-        known = (
-            f"it marks {', '.join(map(repr, sorted(marked)))}"
-            if marked
-            else "it marks no value at all"
-        )
         raise InvalidArgumentError(
-            f"policy {policy!r} names {', '.join(map(repr, sorted(unknown)))}, but {function!r} "
-            f"marks no such value: {known}. Mark values with checkpoint_name(x, name). Marks "
-            "inside a tf.while_loop or tf.cond do not count, because it is recomputed as a whole."
+            f"policy {policy!r} {unknown} Marks inside a tf.while_loop or tf.cond do not count, "
+            "because it is recomputed as a whole."
         )
 
 
