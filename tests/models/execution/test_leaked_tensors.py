@@ -18,7 +18,7 @@ from ..networks import numbers
 L = keras.layers
 X = numbers(4, 6)
 # Called eagerly, the list gets a tensor in the first step only.
-pytestmark = pytest.mark.filterwarnings("ignore:.*'leaves' changes 'all' of 'leaves'")
+pytestmark = pytest.mark.filterwarnings("ignore:.*changes 'all' of 'leaves'")
 
 
 class Leaves(L.Layer):
