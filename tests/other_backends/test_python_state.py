@@ -321,7 +321,9 @@ LAYERS = {
 }
 PLACES = {
     "every": every(1),
-    "layers": lambda model: kr.checkpointed(model, layers=(L.Dense, L.Lambda, Noise)),
+    "layers": lambda model: kr.checkpointed(
+        model, layers=lambda layer: isinstance(layer, (L.Dense, L.Lambda, Noise))
+    ),
     "checkpoint": kr.checkpoint,
 }
 

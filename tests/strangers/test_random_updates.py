@@ -33,6 +33,7 @@ OPTIMIZERS = {
     "rmsprop": lambda: keras.optimizers.RMSprop(0.01),
 }
 L = keras.layers
+RECOMPUTED = L.Dense, L.Embedding, L.BatchNormalization
 
 # Each makes a value (batch, time, width) of one or two others; ``s`` is a seed.
 LAYERS: dict[str, Callable] = {
@@ -98,7 +99,7 @@ def build(recipe: Recipe) -> keras.Model:
 
 def checkpoint(model: keras.Model, way: str) -> keras.Model:
     if way == "layers":
-        return kr.checkpointed(model, layers=(L.Dense, L.Embedding, L.BatchNormalization))
+        return kr.checkpointed(model, layers=lambda layer: isinstance(layer, RECOMPUTED))
     try:
         ours = kr.checkpointed(model, every=int(way[-1]) if way.startswith("every") else 1)
     except kr.errors.InvalidArgumentError:
