@@ -125,6 +125,7 @@ INSIDE = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:policy .* names 'hidden'")  # of functions without marks
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", INSIDE)
 def test_what_is_inside(name, policy):
