@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -25,6 +26,9 @@ from .torch_updates import ReplayedSection, note_section
 from .torch_values import describe
 
 _FEW = 65_536  # elements of a state that is copied for each section
+# PyTorch warns wherever a compiled module is called while there are hooks on all modules. Ours,
+# which is there during a call alone, may see that module too.
+warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
 
 
 def is_plain_module(value: Any) -> bool:
@@ -110,7 +114,10 @@ class CallState:
         thread = threading.get_ident()
 
         def note(module: Any, _: Any) -> None:
-            if threading.get_ident() == thread and not torch.compiler.is_compiling():
+            # The compiler of a module inside, which was noted itself, traces this too.
+            if torch.compiler.is_compiling():
+                return
+            if threading.get_ident() == thread:
                 self._add(module)
 
         hook = register_module_forward_pre_hook(note)

@@ -96,6 +96,22 @@ def test_statistics_of_modules_that_a_function_reaches(made):
     assert_equal(*found)
 
 
+@pytest.mark.filterwarnings("ignore:Using `torch.compile.module.` when there are global hooks")
+def test_statistics_of_a_compiled_module():
+    """Its compiler also traces what finds modules."""
+    found = []
+    for around in (plain, kr.checkpoint):
+        torch.manual_seed(0)
+        norm = nn.BatchNorm1d(8)
+        block = torch.compile(nn.Sequential(norm, nn.Tanh()), backend="eager", fullgraph=True)
+        function = around(lambda x, block=block: block(x))
+        for _ in range(2):
+            function(X).sum().backward()
+        found.append([norm.running_mean, norm.num_batches_tracked, norm.weight.grad])
+    assert found[0][1] == 2
+    assert_equal(*found)
+
+
 class Holds(L.Layer):
     def __init__(self, holder, **kwargs):
         super().__init__(**kwargs)
