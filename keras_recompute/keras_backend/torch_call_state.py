@@ -176,7 +176,7 @@ class CallState:
 
 
 class _Weight:
-    """The ``tensor`` of a weight, which a replay reads, or ``given`` for it, as it is now."""
+    """A weight as it is now; a replay reads its ``tensor``, or the snapshot ``given`` for it."""
 
     def __init__(self, tensor: torch.Tensor, given: torch.Tensor | None = None) -> None:
         self.tensor, self.given = tensor, tensor if given is None else given
@@ -211,7 +211,7 @@ def _weights_as_before(weights: Sequence[_Weight]) -> Iterator[None]:
         if changed.found is not None:
             raise ReplayError(
                 f"a weight {describe(changed.found)} was changed between the forward pass and the "
-                "backward pass, which computes with it again. Change it behind the backward pass, "
+                "backward pass, which computes with it again. Change it after the backward pass, "
                 "or leave out the checkpoint of what reads it"
             )
 

@@ -14,7 +14,6 @@ import gc
 import inspect
 import itertools
 import operator
-import random
 import sys
 import types
 from collections import deque
@@ -29,10 +28,8 @@ import torch
 from ..errors import ReplayError
 from ..seams.torch.operations import version_of
 from ..user_code import warn_user
+from .python_generators import GENERATORS, GLOBAL_GENERATORS, set_state, state_of
 
-# Python's and NumPy's functions are methods of one generator each.
-_FUNCTIONS: tuple[Any, ...] = (random.random, np.random.random)
-_GLOBAL_GENERATORS = tuple(function.__self__ for function in _FUNCTIONS)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _SMALL_BYTES = 2**18
 _MOST_VALUES = 1000  # that are looked at in one call
@@ -76,7 +73,7 @@ class PythonState:
         self._places: list[_Place] = []
         self._watched: list[_Watched] = []
         self._walk = _Walk()
-        for value in (*_GLOBAL_GENERATORS, *used):
+        for value in (*GLOBAL_GENERATORS.values(), *used):
             self._add(self._walk.of_value(value))
 
     @property
@@ -323,13 +320,10 @@ def _item(named: dict[str, Any], name: str) -> _Place:
 
 
 def _generator(value: Any) -> _Place | None:
-    if isinstance(value, random.Random):
-        return _Place(value.getstate, value.setstate)
-    if isinstance(value, (torch.Generator, np.random.RandomState)):
+    if isinstance(value, torch.Generator):
         return _Place(value.get_state, value.set_state)
-    if isinstance(value, np.random.Generator):
-        bits = value.bit_generator
-        return _Place(lambda: bits.state, lambda state: setattr(bits, "state", state))
+    if isinstance(value, GENERATORS):
+        return _Place(functools.partial(state_of, value), functools.partial(set_state, value))
     return None
 
 

@@ -23,7 +23,7 @@ SMALL_ARRAY_BYTES = 2**18
 # That are looked at in one attribute.
 MOST_VALUES = 20_000
 PLAIN = (bool, int, float, str, bytes, type(None))
-LIBRARIES = (
+_LIBRARIES = (
     "builtins", "collections", "functools", "jax", "keras", "keras_hub", "keras_recompute", "numpy",
     "tensorflow", "threading", "torch", "types", "weakref",
 )  # fmt: skip
@@ -63,7 +63,7 @@ def references(value: Any) -> list[Any] | None:
     if isinstance(value, (list, tuple, set)):
         return list(value)
     if isinstance(value, types.FunctionType):
-        if (value.__module__ or "").split(".")[0] in LIBRARIES:
+        if is_of_library(value):
             return None
         cells = list(map(_held, value.__closure__ or ()))
         return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()] or None
@@ -137,7 +137,12 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _is_of_user(kind: type) -> bool:
-    return kind.__module__.split(".")[0] not in LIBRARIES and not issubclass(kind, _OPAQUE)
+    return not is_of_library(kind) and not issubclass(kind, _OPAQUE)
+
+
+def is_of_library(value: Any) -> bool:
+    """Whether a class or function was written in Python's own or another library."""
+    return (value.__module__ or "").split(".")[0] in _LIBRARIES
 
 
 def _held(cell: Any) -> Any:

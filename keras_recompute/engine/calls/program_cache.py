@@ -18,8 +18,8 @@ import tensorflow as tf
 from ...user_code import warn_user
 from ..graph.graph_state import kept_with
 from .call_signature import IdentityKey
+from .object_snapshot import ObjectSnapshot
 from .object_state import ObjectState
-from .python_each_time import PythonEachTime
 
 LIMIT = 64
 _ATTRIBUTE = "_keras_recompute_programs"
@@ -65,11 +65,11 @@ class ProgramCache:
         if program is not None:
             self._programs.move_to_end(found)
             return program
-        # In a graph plain Python too runs once.
-        state = PythonEachTime(attributes.held) if tf.executing_eagerly() else None
+        # In a graph Python runs once in plain Keras too.
+        before = ObjectSnapshot(attributes.held) if tf.executing_eagerly() else None
         program = make()
-        if state is not None:
-            state.warn_of_changes(name)
+        if before is not None:
+            before.check(name=name)
         # Layers may have made weights in the trace, so key and state are asked for again.
         self._programs[key(), used, attributes.version_after_trace()] = program
         if len(self._programs) > LIMIT:

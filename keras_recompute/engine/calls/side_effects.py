@@ -4,7 +4,7 @@ The engine runs a function once per signature, in Python. What should happen at 
 done by TensorFlow. Two mistakes are noticed: a change of a variable, list, dict, set, iterator or
 generator of random numbers that the function closes over or finds among its globals, and a tensor
 leaked there, which has no value outside the traced function. Attributes of objects are another
-matter (``python_each_time``), and what functions called by this one do is not seen.
+matter (``object_snapshot``), and what functions called by this one do is not seen.
 """
 
 from __future__ import annotations
@@ -12,20 +12,18 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-import pickle
-import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from ...errors import InvalidArgumentError
+from ...keras_backend.python_generators import GENERATORS, comparable_state
 from ...seams.tensorflow.tensors import is_eager
 from ...user_code import warn_user
 
-# Of random numbers.
-GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
+# Of what a trace changed, in warnings.
+ONCE = "this happened now and will not happen at later calls, because"
 _CONTAINERS = (list, dict, set)
 _EMPTY = object()
 
@@ -57,22 +55,12 @@ class ClosureSnapshot:
                     )
             what = "sets" if value is not before else f"changes the {type(value).__name__}"
             warn_user(
-                f"{name!r} {what} {variable!r}: this happened now and will not happen at later "
-                "calls, because Python runs a checkpointed function once per signature. Return "
-                "the value, or keep it in a tf.Variable."
+                f"{name!r} {what} {variable!r}: {ONCE} Python runs a checkpointed function once "
+                "per signature. Return the value, or keep it in a tf.Variable."
             )
 
     def _held(self) -> Iterable[tuple[str, Any]]:
         return () if self._function is None else closed_over_names(self._function)
-
-
-def generator_state(generator: Any) -> bytes:
-    """Return what is another value once one of the ``GENERATORS`` was drawn from."""
-    if isinstance(generator, random.Random):
-        return pickle.dumps(generator.getstate())
-    if isinstance(generator, np.random.Generator):
-        return pickle.dumps(generator.bit_generator.state)
-    return pickle.dumps(generator.get_state())
 
 
 def closed_over_names(function: Any) -> Iterator[tuple[str, Any]]:
@@ -105,7 +93,7 @@ def _contents(value: Any) -> Any:
     Of an iterator or generator it is where that stands.
     """
     if isinstance(value, GENERATORS):
-        return generator_state(value)
+        return comparable_state(value)
     if type(value).__module__ in ("builtins", "itertools") and isinstance(value, Iterator):
         return operator.length_hint(value, -1)
     if type(value) not in _CONTAINERS:

@@ -1,4 +1,4 @@
-"""Python that runs at each plain eager call, and once in what is recomputed: warnings say so."""
+"""What eager calls draw and count in Python, which a trace does only once: warnings name it."""
 
 import random
 import warnings
