@@ -9,6 +9,7 @@ import os
 import re
 import runpy
 import sys
+import sysconfig
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,12 +21,16 @@ from .errors import InvalidArgumentError, RecomputeWarning
 # Of a traceback: file, line and function.
 Frame = Tuple[str, int, str]
 
+_OF_PYTHON = sysconfig.get_path("stdlib") + os.sep
 _LIBRARIES = ("tensorflow", "keras", "jax", "torch")
 
 
 @functools.lru_cache(maxsize=4096)  # asked for each frame of each operation
 def is_of_user(filename: str) -> bool:
-    """Whether a file belongs neither to Keras or one of its backends, nor to this package."""
+    """Whether a file is of neither Python, Keras, one of its backends nor this package."""
+    # Packages are installed below Python's own folder, and may be the user's.
+    if filename.startswith(_OF_PYTHON) and "site-packages" not in filename:
+        return False
     folders = [Path(__file__).parent]
     for name in _LIBRARIES:
         file = getattr(sys.modules.get(name), "__file__", None)
