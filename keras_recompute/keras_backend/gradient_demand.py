@@ -1,4 +1,4 @@
-"""Whether the gradient of a call may be asked for, on any backend.
+"""Whether the gradient of a call may be asked for, and passes through it, on any backend.
 
 Recomputation belongs where it may, whatever ``training`` is: a fine-tuned network runs with
 ``training=False``, and trainers of two networks pass no ``training`` at all.
@@ -6,9 +6,15 @@ Recomputation belongs where it may, whatever ``training`` is: a fine-tuned netwo
 
 from __future__ import annotations
 
-from ..seams.keras.call_context import current_training, is_symbolic
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+
+from ..seams.keras.call_context import autocast_to, current_training, is_symbolic
 from ..seams.keras.call_stack import enclosing_step, is_being_exported
-from . import TENSORFLOW, current_backend
+from . import JAX, TENSORFLOW, current_backend
 
 
 def gradient_may_be_asked() -> bool:
@@ -33,3 +39,30 @@ def gradient_may_be_asked() -> bool:
     if tf.executing_eagerly() or is_inference:
         return False
     return current_training() is True or not is_being_exported()
+
+
+def gradient_may_pass(nest: Any, variables: Iterable[keras.Variable]) -> bool:
+    """Return whether a gradient may be taken of a tensor in ``nest`` or of one of ``variables``.
+
+    None is where a gradient is taken now, and of other values alone: as in front of the first
+    weight that trains.
+    """
+    tensors = filter(keras.ops.is_tensor, keras.tree.flatten(nest))
+    if current_backend() == TENSORFLOW:
+        import tensorflow as tf
+
+        from ..seams.tensorflow.gradients import is_recorded, may_record
+
+        # A tape records what is made of a trainable variable once it is read.
+        if not may_record() or any(variable.trainable for variable in variables):
+            return True
+        return any(map(is_recorded, tf.nest.flatten([*tensors], expand_composites=True)))
+    with autocast_to(None):
+        given = itertools.chain(tensors, (variable.value for variable in variables))
+        if current_backend() == JAX:
+            from ..seams.jax.tracing import is_differentiated, takes_gradient
+
+            return not takes_gradient() or any(map(is_differentiated, given))
+        import torch
+
+        return torch.is_grad_enabled() and any(value.requires_grad for value in given)

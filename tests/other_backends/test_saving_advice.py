@@ -219,3 +219,94 @@ def test_the_list_of_activations_is_what_autograd_saves(name):
 def test_the_list_of_activation_layers_is_what_autograd_saves(layer, options):
     made = getattr(keras.layers, layer)(**options)
     assert keeps_only_inputs_and_outputs(made) is keeps_no_more(made)
+
+
+def frozen_in_front(front=8, *, head=1):
+    """Layers whose weights do not train, in front of some that do."""
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Dense(64, "gelu", trainable=False) for _ in range(front)]
+    layers += [keras.layers.Dense(64, "gelu") for _ in range(head)]
+    return keras.Sequential([keras.Input((64,)), *layers, keras.layers.Dense(1)])
+
+
+BATCH = np.random.default_rng(0).normal(size=(2048, 64)).astype("float32"), np.ones((2048, 1))
+
+
+def trained(model, steps=2):
+    """The losses of some steps, and what is said in them."""
+    model.compile("sgd", "mse", jit_compile=IS_JAX)
+    losses = []
+    said = said_by(lambda: losses.extend(model.train_on_batch(*BATCH) for _ in range(steps)))
+    return losses, said
+
+
+def test_frozen_layers_in_front_of_the_last_checkpoint_keep_nothing():
+    """On PyTorch Keras holds their results until the call ends, and a section does not."""
+    plain, ours = frozen_in_front(), kr.checkpointed(frozen_in_front(), every=4)
+    expected, _ = trained(plain)
+    losses, said = trained(ours)
+    np.testing.assert_allclose(losses, expected, rtol=1e-6)
+    needed, plain_needed = profile(ours, *BATCH).peak_bytes, profile(plain, *BATCH).peak_bytes
+    if IS_JAX:
+        (message,) = said
+        assert "no layer in front of the last of them has weights that train" in message
+        assert needed == plain_needed
+    else:
+        assert not said
+        assert needed < 0.7 * plain_needed
+
+
+def test_checkpoints_behind_layers_that_train_save_and_are_not_spoken_of():
+    plain, ours = (frozen_in_front(4, head=8) for _ in range(2))
+    ours = kr.checkpointed(ours, every=3)
+    expected, _ = trained(plain)
+    losses, said = trained(ours)
+    assert not said
+    np.testing.assert_allclose(losses, expected, rtol=1e-6)
+    assert profile(ours, *BATCH).peak_bytes < 0.7 * profile(plain, *BATCH).peak_bytes
+
+
+def test_frozen_layers_that_are_recomputed_by_name_keep_nothing():
+    plain, ours = (frozen_in_front() for _ in range(2))
+    chosen = [layer for layer in ours.layers if not layer.trainable]
+    ours = kr.checkpointed(ours, layers=chosen)
+    expected, _ = trained(plain)
+    losses, (message,) = trained(ours)
+    assert "neither these 8 layers nor layers before them have weights that train" in message
+    assert losses == expected
+    assert profile(ours, *BATCH).peak_bytes == profile(plain, *BATCH).peak_bytes
+
+
+@pytest.mark.parametrize("how", [{"every": 3}, {"layers": keras.layers.Dense}])
+def test_a_frozen_network_that_is_differentiated_by_its_input_is_recomputed(how):
+    """As for the transfer of styles, where an image trains."""
+
+    def image(change):
+        network = frozen_in_front(9, head=0)
+        network.trainable = False
+        return keras.Sequential([keras.Input((64,)), keras.layers.Dense(64), change(network)])
+
+    plain, ours = image(lambda network: network), image(lambda it: kr.checkpointed(it, **how))
+    expected, _ = trained(plain)
+    losses, said = trained(ours)
+    np.testing.assert_allclose(losses, expected, rtol=1e-6)
+    assert not said
+    assert profile(ours, *BATCH).peak_bytes < 0.8 * profile(plain, *BATCH).peak_bytes
+
+
+@pytest.mark.skipif(not IS_JAX, reason="PyTorch records the gradients of all that trains")
+@pytest.mark.parametrize("how", [{"every": 4}, {"layers": keras.layers.Dense}])
+def test_a_model_that_another_is_trained_with_is_not_spoken_of(how):
+    """As a generator in the step of its discriminator."""
+    import jax
+
+    generator = kr.checkpointed(frozen_in_front(0, head=8), **how)
+    factor = jax.numpy.ones(())
+
+    def loss(factor):
+        weights = (generator.trainable_variables, generator.non_trainable_variables)
+        values = [[variable.value for variable in group] for group in weights]
+        made, _ = generator.stateless_call(*values, BATCH[0], training=True)
+        return (factor * made).sum()
+
+    assert not said_by(lambda: jax.jit(jax.grad(loss))(factor))

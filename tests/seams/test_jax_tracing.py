@@ -5,12 +5,14 @@ import pytest
 jax = pytest.importorskip("jax")
 
 from keras_recompute.seams.jax.tracing import (  # noqa: E402
+    is_differentiated,
     is_mapped_here,
     is_tracing,
     maker,
     makers_before,
     runs_at_once,
     scan_counts,
+    takes_gradient,
     varying_axes,
 )
 
@@ -75,6 +77,30 @@ def test_whether_operations_run_now(transform, at_once):
 
     transform(function)
     assert set(seen) == {at_once}
+
+
+@pytest.mark.parametrize(
+    ("transform", "taken"),
+    [
+        (lambda f: f(ONES), False),
+        (lambda f: jax.grad(f)(ONES), True),
+        (lambda f: jax.jvp(f, (ONES,), (ONES,)), True),
+        (lambda f: jax.jit(jax.grad(f))(ONES), True),
+        (lambda f: jax.jit(jax.grad(lambda x: jax.vmap(f)(x).sum()))(ONES), True),
+        (lambda f: jax.vmap(jax.grad(f))(ONES), True),
+        # Whether the whole is differentiated is not known inside.
+        (lambda f: jax.grad(jax.jit(f))(ONES), False),
+    ],
+)
+def test_of_what_a_gradient_is_taken(transform, taken):
+    seen = []
+
+    def function(x):
+        seen.append((takes_gradient(), is_differentiated(x), is_differentiated(ONES)))
+        return jax.numpy.sum(x)
+
+    transform(function)
+    assert set(seen) == {(taken, taken, False)}
 
 
 def test_what_a_scan_is_given():

@@ -265,12 +265,12 @@ def _cheap(part: Partition) -> CheapReplay | None:
     read = tuple(n for n, port in enumerate(ports) if is_replayed_from(port))
     variables = range(len(trace.arguments), len(trace.arguments) + len(trace.variables))
     produced = part.joint.produced
-    handed_on, finished = [], []
+    handed_on: list[int] = []
+    finished: list[int] = []
     for number, port in enumerate(produced):
-        if port not in variables:
-            handed_on.append(number)
-        elif port not in part.joint.gradient_unused:
-            finished.append(number)
+        if port in part.joint.gradient_unused:
+            continue
+        (finished if port in variables else handed_on).append(number)
     return CheapReplay(read, tuple(handed_on), tuple(finished))
 
 

@@ -22,7 +22,7 @@ from typing import Any, Union
 import keras
 
 from ...errors import InvalidArgumentError
-from ...keras_backend.gradient_demand import gradient_may_be_asked
+from ...keras_backend.gradient_demand import gradient_may_be_asked, gradient_may_pass
 from ...layers.active_groups import is_active, mark_stand_in, with_group, without_group
 from ...seams.keras.graph import CloneObserver, Functional
 from ...seams.keras.layers import layers_in
@@ -51,6 +51,9 @@ class RematLayers:
         self._before: dict[Any, Any] = {}
         # Whether the layers that were traced save memory.
         self._saves: dict[Any, bool] = {}
+        # Those of them that no gradient passes through, in a model that trains.
+        self._frozen: set[Any] = set()
+        self.is_trained = False
         # Whether the warning was given, or is not needed because memory is measured.
         self.is_advised = False
         self._calls = {}
@@ -90,11 +93,19 @@ class RematLayers:
         self.is_advised = True
         names = [layer.name for layer in self._saves]
         shown = ", ".join([*map(repr, names[:5]), *(["..."] if len(names) > 5 else [])])
-        warn_user(
-            f"recomputing {shown} saves no memory: none of the {len(names)} layers keeps more "
-            "than its inputs and outputs. Name layers that hold several others, such as blocks, "
-            "or put checkpoints between layers by every="
-        )
+        if len(self._frozen) == len(names):
+            reason = (
+                f"neither these {len(names)} layers nor layers before them have weights that "
+                "train, so no gradient passes through them, and nothing of them is kept. Name "
+                "layers that train, or layers behind these"
+            )
+        else:
+            reason = (
+                f"none of the {len(names)} layers keeps more than its inputs and outputs. Name "
+                "layers that hold several others, such as blocks, or put checkpoints between "
+                "layers by every="
+            )
+        warn_user(f"recomputing {shown} saves no memory: {reason}")
 
     def _recomputed(self, layer: keras.layers.Layer, name: str) -> Callable[..., Any]:
         plain = getattr(layer, name)
@@ -116,6 +127,11 @@ class RematLayers:
         @functools.wraps(plain)
         def call(*args: Any, **kwargs: Any) -> Any:
             if not is_active(self) or not gradient_may_be_asked():
+                return plain(*args, **kwargs)
+            if not gradient_may_pass((args, kwargs), layer.variables):
+                if self.is_trained:
+                    self._saves.setdefault(layer, False)
+                    self._frozen.add(layer)
                 return plain(*args, **kwargs)
             return recomputed(*args, **kwargs)
 
@@ -178,6 +194,8 @@ class BlocksModel(SavedCopy, CloneObserver, TrainedModel):
 
         @functools.wraps(plain.call)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if blocks := self._keras_recompute_blocks:
+                blocks.is_trained = gradient_may_pass((args, kwargs), self.trainable_variables)
             with self._recomputing():
                 return plain.call(self, *args, **kwargs)
 

@@ -27,6 +27,9 @@ from ...engine.scan import (
 from ...layers.masks_and_losses import append_masks, attach_masks
 from ...layers.time_sections import section_recurrent_layers
 from ...planning.nested_sections import equal_groups
+from ...seams.keras.layers import layers_in
+from ...seams.tensorflow.gradients import may_record
+from ..keras_graph.call_code import KNOWN_PACKAGES
 from ..keras_graph.call_graph import Graph, Key, Values, checkpoints_in, operations_of
 from ..keras_graph.constant_values import values_without_gradient
 from ..keras_graph.fingerprint import Fingerprints, Level
@@ -148,12 +151,13 @@ def _execute(
         states = state.layer.get_initial_state(batch_size=whole.batch)
         values[state] = keras.tree.flatten(states)[state.slot]
 
+    replayed = _replayed_steps(plan, without_gradient)
     for name, step in plan.named_steps:
         if isinstance(step, SectionLoop):
             _run_loop(step, whole, name)
-        elif step.recomputed:
+        elif step in replayed:
             _run_section(step, whole, name, whole.policy)
-        elif step is plan.steps[-1] and not plan.is_plain:
+        elif step is plan.steps[-1] and (replayed or not plan.recomputes) and not plan.is_plain:
             # Nothing of it is replayed, but it is written as the sections are, with the passes of
             # the target, and stands behind a fence. Otherwise a compiler puts off the gradients of
             # its weights, and what they need stays in memory through the replay of all sections
@@ -162,6 +166,26 @@ def _execute(
         else:
             _run_calls(step, whole, name or _END)
     return list(map(values.__getitem__, graph.outputs))
+
+
+def _replayed_steps(plan: ExecutionPlan, without_gradient: set[Key]) -> list[Section | SectionLoop]:
+    """Return the steps that are recomputed, but for sections that no gradient passes through."""
+    # Without a tape the whole may be differentiated later, by what it is given too.
+    constant = without_gradient if may_record() else set()
+    replayed: list[Section | SectionLoop] = []
+    for step in plan.steps:
+        # A layer of the user's own may read variables that Keras does not know.
+        if not all(map(_reads_its_weights_alone, operations_of(step.calls))):
+            constant = set()
+        is_constant = isinstance(step, Section) and constant.issuperset(step.outputs)
+        if step.recomputed and not is_constant:
+            replayed.append(step)
+    return replayed
+
+
+def _reads_its_weights_alone(operation: keras.Operation) -> bool:
+    layers = layers_in(operation) if isinstance(operation, keras.layers.Layer) else [operation]
+    return all(type(each).__module__.split(".")[0] in KNOWN_PACKAGES for each in layers)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from .array_sizes import bytes_of_variables
 from .executor import ExecutionPlan
 from .partition_cache import PartitionCache
 from .saving_estimate import estimate_saving, handed_on_bytes
-from .spacing_advice import warn_of_spacing
+from .spacing_advice import warn_of_frozen_sections, warn_of_spacing
 from .weights_advice import INSTEAD, NEXT_TO_NOTHING, SPOKEN_OF, never_saved, optimizer_state
 
 # Savings below 2 % are within the error of the estimate. XLA's passes save memory without a replay
@@ -33,6 +33,9 @@ def warn_without_savings(model: keras.Model, plan: ExecutionPlan, traced: Partit
     ``traced`` has the partitions of a training step of ``model``.
     """
     sections = traced.recomputed()
+    if not sections:
+        warn_of_frozen_sections(model)
+        return True
     if not any(map(_trains, sections)):
         return False
     if traced.is_cut_in_time:

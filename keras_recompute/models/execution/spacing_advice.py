@@ -1,4 +1,4 @@
-"""Layers whose recomputation saves nothing, and the warning of checkpoints between such layers."""
+"""Layers whose recomputation saves nothing, and warnings of checkpoints between such layers."""
 
 from __future__ import annotations
 
@@ -41,6 +41,15 @@ def warn_of_spacing(model: keras.Model, calls: Iterable[Call]) -> None:
         f"that pass between sections, which are kept anyway. Of its {layers} layers, put a "
         f"checkpoint after about every {spacing}, or train the plain model. checkpointed(..., "
         "sample=batch) compares the two"
+    )
+
+
+def warn_of_frozen_sections(model: keras.Model) -> None:
+    """Warn that no gradient passes through what the checkpoints of ``model`` recompute."""
+    warn_user(
+        f"the checkpoints of {model.name!r} save no memory: no layer in front of the last of them "
+        "has weights that train, so no gradient passes through these layers, and nothing of them "
+        "is kept. Put checkpoints between layers that train, or train the plain model"
     )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from ...keras_backend import JAX, current_backend
-from ...keras_backend.gradient_demand import gradient_may_be_asked
+from ...keras_backend.gradient_demand import gradient_may_be_asked, gradient_may_pass
 from ...layers.checkpointed_layer import CheckpointedLayer
 from ...layers.stateless_functions import PureCall, call_recomputed, run_recomputed
 from ...layers.time_slice import TimeSlice
@@ -28,7 +28,12 @@ from ..keras_graph.kept_end import CONVOLUTIONS, first_kept, sizes_of
 from ..keras_graph.repetitions import repeated_groups
 from ..keras_graph.sections import Section, sections_of_groups, split_at_checkpoints
 from ..keras_graph.timestep_concat import commute_concat
-from .spacing_advice import keeps_nothing_inside, keeps_only_inputs_and_outputs, warn_of_spacing
+from .spacing_advice import (
+    keeps_nothing_inside,
+    keeps_only_inputs_and_outputs,
+    warn_of_frozen_sections,
+    warn_of_spacing,
+)
 from .weights_advice import warn_of_weights
 
 if TYPE_CHECKING or current_backend() == JAX:
@@ -180,14 +185,19 @@ class SectionRunner(TrainedModel):
 
     def _run_sections(self, plan: SectionPlan, flat: Arrays) -> list[Any]:
         with leaner_layers() if plan.recomputes else nullcontext():
-            results = self._run_steps(plan, flat)
+            results, is_replayed = self._run_steps(plan, flat)
         if not self._is_advised:
             self._is_advised = True
             if plan.recomputes and remat.saves_activations_alone(self):
-                self._advise(plan, flat)
+                self._advise(plan, flat, is_replayed)
         return results
 
-    def _advise(self, plan: SectionPlan, flat: Arrays) -> None:
+    def _advise(self, plan: SectionPlan, flat: Arrays, is_replayed: bool) -> None:
+        # On PyTorch Keras holds results of frozen layers too, until the call of the model ends.
+        if current_backend() == JAX and not is_replayed:
+            if gradient_may_pass(flat, self.trainable_variables):
+                warn_of_frozen_sections(self)
+            return
         recomputed = [section for section in plan.steps if section.recomputed]
         # Sections in a loop make the program smaller, even if they save no memory.
         if all(map(keeps_nothing_inside, recomputed)) and not self._scan_layers:
@@ -195,28 +205,35 @@ class SectionRunner(TrainedModel):
         else:
             warn_of_weights(self, plan.graph.calls, sizes_of(plan.graph, flat))
 
-    def _run_steps(self, plan: SectionPlan, flat: Arrays) -> list[Any]:
+    def _run_steps(self, plan: SectionPlan, flat: Arrays) -> tuple[list[Any], bool]:
+        """Return the outputs of the graph, and whether anything may be replayed for them."""
         values = starting_values(plan.graph, flat)
         if self._scan_layers or (current_backend() == JAX and plan.repeats_layers):
             self._run_loops(plan, values)
-            return [values[key] for key in plan.graph.outputs]
+            return [values[key] for key in plan.graph.outputs], True
         # In a loop of the user's own more may stand between this call and its backward pass.
         follows = remat.backward_follows(self)
         replayed = plan.first_kept(flat) if follows else len(plan.steps)
         before: Section | None = None
+        replays = 0
         for number, (name, section) in enumerate(plan.named_steps):
+            inputs = [values[key] for key in section.inputs]
+            layers = _layers_of(section)
             is_replayed = section.recomputed and number < replayed
+            if is_replayed:
+                weights = (weight for layer in layers for weight in layer.variables)
+                is_replayed = gradient_may_pass(inputs, weights)
+            replays += is_replayed
             kept = nullcontext if is_replayed or not follows else remat.kernels_laid_out_again
             function = _function_of(section, before, kept)
             before = section
-            inputs = [values[key] for key in section.inputs]
             if is_replayed:
-                outputs = run_recomputed(function, inputs, _layers_of(section), name=name)
+                outputs = run_recomputed(function, inputs, layers, name=name)
             else:
                 outputs = function(*inputs)
             assert outputs is not None  # the layers of a graph have their variables
             values.update(zip(section.outputs, outputs))
-        return [values[key] for key in plan.graph.outputs]
+        return [values[key] for key in plan.graph.outputs], replays > 0
 
     def _run_loops(self, plan: SectionPlan, values: dict[Any, Any]) -> None:
         from .jax_section_loops import LoopRunner

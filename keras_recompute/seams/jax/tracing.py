@@ -35,6 +35,21 @@ def runs_at_once() -> bool:
     return isinstance(trace, core.EvalTrace)
 
 
+def takes_gradient() -> bool:
+    """Return whether the innermost transformation, but for ``jax.vmap``, is a gradient's."""
+    trace = core.trace_ctx.trace
+    while isinstance(trace, BatchTrace):
+        trace = trace.parent_trace
+    return isinstance(trace, (JVPTrace, LinearizeTrace))
+
+
+def is_differentiated(value: Any) -> bool:
+    """Return whether a gradient is taken now of ``value``."""
+    while isinstance(value, BatchTracer):
+        value = value.val
+    return isinstance(value, (JVPTracer, LinearizeTracer))
+
+
 def scan_counts(parameters: Mapping[str, Any]) -> tuple[int, int]:
     """Return how many inputs of a ``lax.scan`` are constants, and how many are carried.
 

@@ -254,3 +254,77 @@ def test_what_is_spoken_of_is_what_xla_compiles():
     for name, case in LIGHT.items():
         ours, plain = compiled_peaks(*case)
         assert ours < 0.9 * plain, name
+
+
+def frozen(front, head):
+    """Layers whose weights do not train, in front of some that do."""
+    keras.utils.set_random_seed(0)
+    layers = [L.Dense(64, "gelu", trainable=False, name=f"frozen_{n}") for n in range(front)]
+    return chain((64,), *layers, *(L.Dense(64, "gelu") for _ in range(head)), L.Dense(1))
+
+
+@pytest.mark.parametrize("jit", [True, False], ids=["jit", "graph"])
+def test_frozen_layers_in_front_of_the_last_checkpoint_keep_nothing(jit):
+    plain, ours = frozen(9, 0), kr.checkpointed(frozen(9, 0), every=4)
+    (message,) = said(ours, times=2, jit_compile=jit)
+    assert "no layer in front of the last of them has weights that train" in message
+    plain.compile("sgd", "mse", jit_compile=jit)
+    x, y = batch_of(plain, 2048)
+    plain_peak = profile(plain, x, y).peak_bytes
+    assert profile(ours, x, y).peak_bytes == plain_peak
+
+
+def frozen_tower():
+    """A tower that trains, one that does not, and a head on both."""
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((64,), batch_size=2048)
+    trained, fixed = inputs, inputs
+    for number in range(4):
+        trained = L.Dense(64, "gelu", name=f"trained_{number}")(trained)
+    for number in range(4):
+        fixed = L.Dense(64, "gelu", trainable=False, name=f"frozen_{number}")(fixed)
+    return keras.Model(inputs, L.Dense(1)(L.Concatenate()([trained, fixed])))
+
+
+def test_no_gradient_is_computed_of_frozen_layers_behind_the_last_checkpoint():
+    plain, ours = frozen_tower(), kr.checkpointed(frozen_tower(), at=["trained_2", "frozen_1"])
+    for model in (plain, ours):
+        model.compile("sgd", "mse", jit_compile=True)
+    x, y = batch_of(plain, 2048)
+    compiled = profile(ours, x, y)
+    backward = [str(step.op_name) for step in compiled.steps if step.phase == "backward"]
+    assert any("trained_3" in name for name in backward)
+    assert not any("frozen" in name for name in backward)
+    for model in (plain, ours):
+        model.train_on_batch(x, y)
+    for weight, expected in zip(ours.trainable_variables, plain.trainable_variables):
+        np.testing.assert_allclose(weight, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_layer_that_reads_a_variable_of_its_own_trains():
+    """Keras does not know the variable, and a tape of the user's own differentiates by it."""
+    factor = tf.Variable(0.5)
+
+    class Scaled(L.Layer):
+        def call(self, x):
+            return tf.nn.gelu(tf.nn.gelu(x * factor) * factor)
+
+    keras.utils.set_random_seed(0)
+    plain = chain((64,), *(Scaled() for _ in range(6)), L.Dense(1, trainable=False))
+    ours = kr.checkpointed(plain, every=2)
+    x, _ = batch_of(plain, 2048)
+
+    def gradient(model):
+        @tf.function(jit_compile=True)
+        def run(x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(model(x, training=True))
+            return tape.gradient(loss, factor)
+
+        return run
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RecomputeWarning)
+        found = gradient(ours)(x)
+    np.testing.assert_allclose(found, gradient(plain)(x), rtol=1e-5)
+    assert profile(gradient(ours), x).peak_bytes < 0.7 * profile(gradient(plain), x).peak_bytes
