@@ -27,6 +27,7 @@ from typing import Container, Iterable
 
 from ..atomic_files import read_whole
 from ..errors import ReportError
+from ..sizes import format_bytes
 from . import json_columns
 
 ALWAYS_LIVE, INPUT_FEED, TEMPORARY, RESULT = "always-live", "input-feed", "temporary", "result"
@@ -128,12 +129,14 @@ class Program:
         >>> program = kr.liveness.Program("by hand", "nobody", steps, (weight,))
         >>> program.peak_bytes, program.peak_step, program.timeline.total_bytes
         (28, 1, (24, 28))
+        >>> print(program)
+        by hand: peak 28 B at step 2 of 2, 16 B of it always live (compiled by nobody)
     """
 
     name: str
     compiled_by: str
-    steps: tuple[Step, ...]
-    buffers: tuple[Buffer, ...]
+    steps: tuple[Step, ...] = field(repr=False)
+    buffers: tuple[Buffer, ...] = field(repr=False)
     program_instructions: int | None = None
     allocated_temporary_bytes: int | None = None
     capacity_bytes: int | None = None
@@ -166,6 +169,15 @@ class Program:
                     f"buffer {buffer.name!r} has lifetime {buffer.lifetime!r}, not one of "
                     f"{', '.join(LIFETIMES)}"
                 )
+
+    def __str__(self) -> str:
+        """Return the peak, its step and its compiler in one line."""
+        at = f"at step {self.peak_step + 1:,} of {len(self.steps):,}"
+        return (
+            f"{self.name}: peak {format_bytes(self.peak_bytes)} {at}, "
+            f"{format_bytes(self.always_live_bytes)} of it always live "
+            f"(compiled by {self.compiled_by})"
+        )
 
     @property
     def program_steps(self) -> int:

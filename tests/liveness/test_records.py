@@ -52,6 +52,14 @@ def small(**changes) -> Program:
     return Program(**{**fields, **changes})
 
 
+def test_a_program_is_shown_in_a_line():
+    program = small()
+    said = "small: peak 21 B at step 2 of 3, 10 B of it always live (compiled by hand)"
+    assert str(program) == said
+    assert "Buffer(" not in repr(program)
+    assert "Step(" not in repr(program)
+
+
 def test_figures():
     program = small()
     assert (program.always_live_bytes, program.input_feed_bytes) == (10, 5)
