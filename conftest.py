@@ -50,6 +50,7 @@ OTHER_BACKENDS = {
         "tests/doctor",
         "tests/fits/test_answers.py",
         "tests/test_abstract_models.py",
+        "tests/test_refused_batches.py",
         "tests/example/test_saves.py",
         "tests/seams/test_keras_quantization.py",
         "tests/seams/test_keras_variables.py",

@@ -77,7 +77,8 @@ class TracedFunction(Protocol):
 def batch_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the parts of a batch, ``x``, ``y`` and ``sample_weight``, as far as they are given.
 
-    Raises InvalidArgumentError for other names.
+    Raises InvalidArgumentError for other names, for what is no array, and for arrays with different
+    numbers of rows.
     """
     unknown = kwargs.keys() - set(DATA_NAMES[len(args) :])
     if unknown:
@@ -85,4 +86,33 @@ def batch_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
             f"profile(model, x, y) got {sorted(unknown)}; a batch is {', '.join(DATA_NAMES)}"
         )
     data = [*args, *map(kwargs.get, DATA_NAMES[len(args) :])]
-    return tuple(part for part in data if part is not None)
+    while data and data[-1] is None:
+        data.pop()
+    rows: dict[int, str] = {}
+    for name, part in zip(DATA_NAMES, data):
+        _check_arrays(name, part, rows)
+    if len(rows) > 1:
+        counts = " and ".join(f"{name} of {count:,}" for count, name in rows.items())
+        raise InvalidArgumentError(
+            f"profile(model, x, y) takes one batch, and this one has {counts} rows: give as many "
+            "of each"
+        )
+    return tuple(data)
+
+
+def _check_arrays(name: str, part: Any, rows: dict[int, str]) -> None:
+    """Raise InvalidArgumentError unless ``part`` is a nest of arrays or specs; note their rows."""
+    if isinstance(part, (list, tuple, dict)):
+        for each in part.values() if isinstance(part, dict) else part:
+            _check_arrays(name, each, rows)
+        return
+    shape = getattr(part, "shape", None)
+    if shape is None:
+        raise InvalidArgumentError(
+            f"profile(model, x, y) takes arrays, and {name} is or contains {part!r:.60}, a "
+            f"{type(part).__name__}. Make arrays of lists by numpy.array, and give one batch of "
+            "a data set, as next(iter(dataset)) returns it"
+        )
+    # Of an unknown rank nothing is known.
+    if getattr(shape, "rank", 1) and shape and isinstance(shape[0], int):
+        rows.setdefault(shape[0], name)

@@ -98,6 +98,11 @@ def check_compiled(model: Any, data: tuple[Any, ...]) -> None:
             f"profile(model, x, y) takes a batch as fit does, {', '.join(DATA_NAMES)}, not "
             f"{len(data)} values"
         )
+    if not is_own and getattr(model, "loss", None) and len(data) == 1:
+        raise InvalidArgumentError(
+            f"{model.name!r} is compiled with a loss, which compares its outputs with targets: "
+            "give them too, as in profile(model, x, y)"
+        )
 
 
 def built_optimizer(model: Any) -> Any:
