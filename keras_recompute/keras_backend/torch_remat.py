@@ -20,6 +20,8 @@ from torch.utils.checkpoint import checkpoint
 from ..errors import ReplayError
 from ..op_names import parse_op_name
 from ..seams.torch.operations import version_of
+from ..seams.torch.saved_tensors import hooks_are_allowed
+from ..user_code import warn_user
 from .torch_call_state import CallState, is_plain_module, snapshot, unshare
 from .torch_kernels import kernels_laid_out_again
 from .torch_names import named_scope
@@ -130,6 +132,13 @@ def recomputed(
     first = function if check_marks is None else _with_checked_marks(function, check_marks)
 
     def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        if not hooks_are_allowed():
+            warn_user(
+                f"{parse_op_name(name)[1]!r} saves no memory here and is not recomputed: inside of "
+                "torch.func.grad, vjp, jacrev and hessian PyTorch does not show what it keeps. "
+                "Differentiate by loss.backward() or torch.autograd.grad"
+            )
+            return first(*tensors)
         runs = itertools.count()
 
         def each_run(*tensors: torch.Tensor) -> list[torch.Tensor]:

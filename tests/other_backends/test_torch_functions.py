@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import keras_recompute as kr
-from keras_recompute.errors import UnsupportedError
+from keras_recompute.errors import RecomputeWarning, UnsupportedError
 
 RNG = np.random.default_rng(0)
 X = torch.tensor(RNG.normal(size=(8, 4)), dtype=torch.float32)
@@ -150,3 +150,45 @@ def test_a_gradient_of_ones_own_runs_once():
     kr.checkpoint(function)(x).sum().backward()
     torch.testing.assert_close(x.grad, 2.0 * X.tanh().exp() * (1.0 - X.tanh() ** 2))
     assert reports == ["seen", "doubled"]
+
+
+TRANSFORMS = {
+    "grad": lambda f: torch.func.grad(lambda x: f(x).sum())(X),
+    "vjp": lambda f: torch.func.vjp(f, X)[1](torch.ones(8, 4))[0],
+    "jacobian": lambda f: torch.func.jacrev(f)(X),
+    "of each row": lambda f: torch.func.vmap(torch.func.grad(lambda x: f(x).sum()))(X),
+    "hessian": lambda f: torch.func.hessian(lambda x: f(x).sum())(X[:1]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_that_forbid_hooks_get_gradients_and_a_warning(name):
+    """PyTorch's own checkpoint ends in its error there."""
+
+    def plain(x):
+        return block(x, *WEIGHTS)
+
+    with pytest.warns(RecomputeWarning, match=r"'plain' saves no memory here.*torch\.func\.grad"):
+        found = TRANSFORMS[name](kr.checkpoint(plain))
+    torch.testing.assert_close(found, TRANSFORMS[name](plain))
+
+
+@pytest.mark.parametrize("how", [{"every": 1}, {"layers": keras.layers.Dense}])
+def test_parameters_of_a_model_in_a_transform(how):
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Dense(4, "gelu") for _ in range(3)]
+    plain = keras.Sequential([keras.Input((4,)), *layers])
+    ours = kr.checkpointed(plain, **how)
+
+    def gradients(model):
+        given = dict(model.named_parameters())
+
+        def loss(given):
+            return torch.func.functional_call(model, given, (X,), {"training": True}).sum()
+
+        return list(torch.func.grad(loss)(given).values())
+
+    with pytest.warns(RecomputeWarning, match="saves no memory here and is not recomputed"):
+        found = gradients(ours)
+    torch.testing.assert_close(found, gradients(plain))

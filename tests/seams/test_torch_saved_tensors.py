@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from keras_recompute.seams.torch.saved_tensors import (  # noqa: E402
+    hooks_are_allowed,
     keeps_graph,
     permuted_leaf,
     push_hooks,
@@ -27,6 +28,14 @@ def seen():
 
 def save():
     return torch.exp(torch.ones(2, requires_grad=True))
+
+
+def test_where_hooks_are_allowed():
+    seen = [hooks_are_allowed()]
+    ones = torch.ones(2)
+    torch.func.grad(lambda x: seen.append(hooks_are_allowed()) or x.sum())(ones)
+    torch.func.vmap(lambda x: seen.append(hooks_are_allowed()) or x)(ones)
+    assert seen == [True, False, True]
 
 
 def test_the_uppermost_is_asked(seen):

@@ -16,6 +16,11 @@ from torch._C import _autograd
 Hooks = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 
+def hooks_are_allowed() -> bool:
+    """Whether hooks can be set: ``torch.func.grad`` and its relatives allow none inside."""
+    return bool(_autograd._saved_tensors_hooks_is_enabled())
+
+
 def top_hooks() -> Hooks | None:
     """Return the hooks that PyTorch asks now."""
     hooks = _autograd._top_saved_tensors_default_hooks(True)
