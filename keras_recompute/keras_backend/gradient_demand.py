@@ -7,7 +7,7 @@ Recomputation belongs where it may, whatever ``training`` is: a fine-tuned netwo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 import keras
@@ -15,6 +15,8 @@ import keras
 from ..seams.keras.call_context import autocast_to, current_training, is_symbolic
 from ..seams.keras.call_stack import enclosing_step, is_being_exported
 from . import JAX, TENSORFLOW, current_backend
+
+_PACKAGES = ("keras", "keras_recompute", "keras_hub")
 
 
 def gradient_may_be_asked() -> bool:
@@ -41,13 +43,16 @@ def gradient_may_be_asked() -> bool:
     return current_training() is True or not is_being_exported()
 
 
-def gradient_may_pass(nest: Any, variables: Iterable[keras.Variable]) -> bool:
-    """Return whether a gradient may be taken of a tensor in ``nest`` or of one of ``variables``.
+def gradient_may_pass(nest: Any, layers: Collection[keras.Operation]) -> bool:
+    """Return whether a gradient may be taken of a tensor in ``nest``, or of what ``layers`` read.
 
     None is where a gradient is taken now, and of other values alone: as in front of the first
-    weight that trains.
+    weight that trains. ``layers`` has nested ones too.
     """
+    if not all(map(reads_known_variables, layers)):
+        return True
     tensors = filter(keras.ops.is_tensor, keras.tree.flatten(nest))
+    variables = (variable for layer in layers for variable in getattr(layer, "variables", ()))
     if current_backend() == TENSORFLOW:
         import tensorflow as tf
 
@@ -66,3 +71,12 @@ def gradient_may_pass(nest: Any, variables: Iterable[keras.Variable]) -> bool:
         import torch
 
         return torch.is_grad_enabled() and any(value.requires_grad for value in given)
+
+
+def reads_known_variables(operation: keras.Operation) -> bool:
+    """Whether Keras knows the variables that ``operation`` reads.
+
+    A layer of the user's own without any may read those of a module, or a parameter of PyTorch's.
+    """
+    package = type(operation).__module__.split(".")[0]
+    return package in _PACKAGES or bool(getattr(operation, "variables", ()))

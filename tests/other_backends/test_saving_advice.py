@@ -310,3 +310,50 @@ def test_a_model_that_another_is_trained_with_is_not_spoken_of(how):
         return (factor * made).sum()
 
     assert not said_by(lambda: jax.jit(jax.grad(loss))(factor))
+
+
+@pytest.mark.parametrize("how", [{"every": 1}, {"layers": "scaled*"}])
+def test_a_layer_that_reads_a_value_of_its_own_is_recomputed(how):
+    """Keras does not know the value, and a gradient is taken of it."""
+    factors, kept = [0.5], []
+
+    class Scaled(keras.layers.Layer):
+        def call(self, x):
+            for _ in range(4):
+                x = keras.ops.gelu(x * factors[-1])
+            return x
+
+    keras.utils.set_random_seed(0)
+    plain = keras.Sequential([keras.Input((64,)), Scaled(), keras.layers.Dense(1)])
+    ours = kr.checkpointed(plain, **how)
+    x = keras.ops.convert_to_tensor(BATCH[0])
+
+    def gradient(model):
+        if IS_JAX:
+            import jax
+
+            def loss(factor, weights):
+                factors.append(factor)
+                return keras.ops.mean(model.stateless_call(weights, [], x, training=True)[0])
+
+            weights = [weight.value for weight in model.trainable_variables]
+            return jax.grad(loss, (0, 1))(0.5, weights)[0]
+        import torch
+
+        factors.append(torch.nn.Parameter(torch.tensor(0.5)))
+        kept.append(0)
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            loss = keras.ops.mean(model(x, training=True))
+        loss.backward()
+        return factors[-1].grad
+
+    def count(tensor):
+        kept[-1] += 1
+        return tensor
+
+    expected, found = gradient(plain), []
+    assert not said_by(lambda: found.append(gradient(ours)))
+    np.testing.assert_allclose(found[0], expected, rtol=1e-5)
+    if not IS_JAX:
+        of_plain, of_ours = kept
+        assert of_ours < of_plain / 2

@@ -128,7 +128,7 @@ class RematLayers:
         def call(*args: Any, **kwargs: Any) -> Any:
             if not is_active(self) or not gradient_may_be_asked():
                 return plain(*args, **kwargs)
-            if not gradient_may_pass((args, kwargs), layer.variables):
+            if not gradient_may_pass((args, kwargs), layers_in(layer)):
                 if self.is_trained:
                     self._saves.setdefault(layer, False)
                     self._frozen.add(layer)
@@ -195,7 +195,7 @@ class BlocksModel(SavedCopy, CloneObserver, TrainedModel):
         @functools.wraps(plain.call)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             if blocks := self._keras_recompute_blocks:
-                blocks.is_trained = gradient_may_pass((args, kwargs), self.trainable_variables)
+                blocks.is_trained = gradient_may_pass((args, kwargs), [self])
             with self._recomputing():
                 return plain.call(self, *args, **kwargs)
 

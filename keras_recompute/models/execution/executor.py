@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import keras
@@ -24,12 +24,12 @@ from ...engine.scan import (
     nested_scan,
     section_spec,
 )
+from ...keras_backend.gradient_demand import reads_known_variables
 from ...layers.masks_and_losses import append_masks, attach_masks
 from ...layers.time_sections import section_recurrent_layers
 from ...planning.nested_sections import equal_groups
 from ...seams.keras.layers import layers_in
 from ...seams.tensorflow.gradients import may_record
-from ..keras_graph.call_code import KNOWN_PACKAGES
 from ..keras_graph.call_graph import Graph, Key, Values, checkpoints_in, operations_of
 from ..keras_graph.constant_values import values_without_gradient
 from ..keras_graph.fingerprint import Fingerprints, Level
@@ -174,8 +174,7 @@ def _replayed_steps(plan: ExecutionPlan, without_gradient: set[Key]) -> list[Sec
     constant = without_gradient if may_record() else set()
     replayed: list[Section | SectionLoop] = []
     for step in plan.steps:
-        # A layer of the user's own may read variables that Keras does not know.
-        if not all(map(_reads_its_weights_alone, operations_of(step.calls))):
+        if not _read_known_variables(operations_of(step.calls)):
             constant = set()
         is_constant = isinstance(step, Section) and constant.issuperset(step.outputs)
         if step.recomputed and not is_constant:
@@ -183,9 +182,12 @@ def _replayed_steps(plan: ExecutionPlan, without_gradient: set[Key]) -> list[Sec
     return replayed
 
 
-def _reads_its_weights_alone(operation: keras.Operation) -> bool:
-    layers = layers_in(operation) if isinstance(operation, keras.layers.Layer) else [operation]
-    return all(type(each).__module__.split(".")[0] in KNOWN_PACKAGES for each in layers)
+def _read_known_variables(operations: Iterable[keras.Operation]) -> bool:
+    found: list[keras.Operation] = []
+    for operation in operations:
+        is_layer = isinstance(operation, keras.layers.Layer)
+        found += layers_in(operation) if is_layer else [operation]
+    return all(map(reads_known_variables, found))
 
 
 @dataclass(frozen=True, eq=False)

@@ -195,7 +195,7 @@ class SectionRunner(TrainedModel):
     def _advise(self, plan: SectionPlan, flat: Arrays, is_replayed: bool) -> None:
         # On PyTorch Keras holds results of frozen layers too, until the call of the model ends.
         if current_backend() == JAX and not is_replayed:
-            if gradient_may_pass(flat, self.trainable_variables):
+            if gradient_may_pass(flat, [self]):
                 warn_of_frozen_sections(self)
             return
         recomputed = [section for section in plan.steps if section.recomputed]
@@ -219,10 +219,8 @@ class SectionRunner(TrainedModel):
         for number, (name, section) in enumerate(plan.named_steps):
             inputs = [values[key] for key in section.inputs]
             layers = _layers_of(section)
-            is_replayed = section.recomputed and number < replayed
-            if is_replayed:
-                weights = (weight for layer in layers for weight in layer.variables)
-                is_replayed = gradient_may_pass(inputs, weights)
+            is_replayed = number < replayed and section.recomputed
+            is_replayed = is_replayed and gradient_may_pass(inputs, layers)
             replays += is_replayed
             kept = nullcontext if is_replayed or not follows else remat.kernels_laid_out_again
             function = _function_of(section, before, kept)

@@ -301,7 +301,8 @@ def test_no_gradient_is_computed_of_frozen_layers_behind_the_last_checkpoint():
         np.testing.assert_allclose(weight, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_layer_that_reads_a_variable_of_its_own_trains():
+@pytest.mark.parametrize("how", [{"every": 2}, {"layers": "scaled*"}])
+def test_a_layer_that_reads_a_variable_of_its_own_trains(how):
     """Keras does not know the variable, and a tape of the user's own differentiates by it."""
     factor = tf.Variable(0.5)
 
@@ -311,7 +312,7 @@ def test_a_layer_that_reads_a_variable_of_its_own_trains():
 
     keras.utils.set_random_seed(0)
     plain = chain((64,), *(Scaled() for _ in range(6)), L.Dense(1, trainable=False))
-    ours = kr.checkpointed(plain, every=2)
+    ours = kr.checkpointed(plain, **how)
     x, _ = batch_of(plain, 2048)
 
     def gradient(model):
