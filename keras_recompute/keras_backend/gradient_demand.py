@@ -56,10 +56,10 @@ def gradient_may_pass(nest: Any, layers: Collection[keras.Operation]) -> bool:
     if current_backend() == TENSORFLOW:
         import tensorflow as tf
 
-        from ..seams.tensorflow.gradients import is_recorded, may_record
+        from ..seams.tensorflow.gradients import is_recorded, is_taped_here
 
         # A tape records what is made of a trainable variable once it is read.
-        if not may_record() or any(variable.trainable for variable in variables):
+        if not is_taped_here() or any(variable.trainable for variable in variables):
             return True
         return any(map(is_recorded, tf.nest.flatten([*tensors], expand_composites=True)))
     with autocast_to(None):

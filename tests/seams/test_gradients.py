@@ -8,6 +8,7 @@ from keras_recompute.seams.tensorflow.gradients import (
     has_gradient,
     has_tangents,
     is_recorded,
+    is_taped_here,
     library_gradient,
     may_record,
     record_operation,
@@ -151,3 +152,31 @@ def test_a_users_gradient_is_not_known():
     assert library_gradient(name) is None
     assert library_gradient("Sin") is None
     assert library_gradient("NoSuchGradient") is None
+
+
+def test_where_a_tape_was_opened():
+    said = {}
+
+    def note(name):
+        said[name] = is_taped_here()
+
+    note("no tape")
+    with tf.GradientTape():
+        note("eagerly")
+        tf.function(lambda: note("a tape around the function"))()
+
+    @tf.function(autograph=False)
+    def opens():
+        with tf.GradientTape() as tape:
+            note("in the function")
+            tf.function(lambda: note("in the function around"))()
+        del tape
+
+    opens()
+    assert said == {
+        "no tape": False,
+        "eagerly": True,
+        "a tape around the function": False,
+        "in the function": True,
+        "in the function around": False,
+    }

@@ -29,7 +29,7 @@ from ...layers.masks_and_losses import append_masks, attach_masks
 from ...layers.time_sections import section_recurrent_layers
 from ...planning.nested_sections import equal_groups
 from ...seams.keras.layers import layers_in
-from ...seams.tensorflow.gradients import may_record
+from ...seams.tensorflow.gradients import is_taped_here
 from ..keras_graph.call_graph import Graph, Key, Values, checkpoints_in, operations_of
 from ..keras_graph.constant_values import values_without_gradient
 from ..keras_graph.fingerprint import Fingerprints, Level
@@ -170,8 +170,8 @@ def _execute(
 
 def _replayed_steps(plan: ExecutionPlan, without_gradient: set[Key]) -> list[Section | SectionLoop]:
     """Return the steps that are recomputed, but for sections that no gradient passes through."""
-    # Without a tape the whole may be differentiated later, by what it is given too.
-    constant = without_gradient if may_record() else set()
+    # Without a tape inside the whole may be differentiated later, by what it is given too.
+    constant = without_gradient if is_taped_here() else set()
     replayed: list[Section | SectionLoop] = []
     for step in plan.steps:
         if not _read_known_variables(operations_of(step.calls)):

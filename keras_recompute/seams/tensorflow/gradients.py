@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import tensorflow as tf
@@ -36,6 +38,24 @@ def is_recorded(tensor: tf.Tensor) -> bool:
 def may_record() -> bool:
     """Whether the thread has an active tape or ``tf.autodiff.ForwardAccumulator``."""
     return bool(record.could_possibly_record())
+
+
+def is_taped_here() -> bool:
+    """Whether a tape records that was opened in the function that is traced now, if one is.
+
+    What a function is given is not recorded by a tape around it, which may differentiate by it all
+    the same. A tape is found in the local variables of the function that opened it.
+    """
+    if tf.executing_eagerly() or not may_record():
+        return may_record()
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "func_graph_from_py_func":
+        code, found = frame.f_code, frame.f_locals
+        for name in (*code.co_varnames, *code.co_cellvars):
+            if isinstance(found.get(name), tf.GradientTape):
+                return True
+        frame = frame.f_back
+    return False
 
 
 def has_tangents(tensors: Sequence[tf.Tensor]) -> bool:

@@ -329,3 +329,31 @@ def test_a_layer_that_reads_a_variable_of_its_own_trains(how):
         found = gradient(ours)(x)
     np.testing.assert_allclose(found, gradient(plain)(x), rtol=1e-5)
     assert profile(gradient(ours), x).peak_bytes < 0.7 * profile(gradient(plain), x).peak_bytes
+
+
+@pytest.mark.parametrize("how", [{"every": 3}, {"layers": L.Dense}])
+def test_a_frozen_network_in_a_function_that_a_tape_outside_differentiates(how):
+    """By its input: inside of the function no tape records it."""
+    plain = frozen(9, 0)
+    plain.trainable = False
+    ours = kr.checkpointed(plain, **how)
+    x = tf.convert_to_tensor(batch_of(plain, 2048)[0])
+
+    def gradient(model):
+        inner = tf.function(lambda x: tf.reduce_mean(model(x, training=True)))
+
+        @tf.function(jit_compile=True)
+        def run(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                loss = inner(x)
+            return tape.gradient(loss, x)
+
+        return run
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RecomputeWarning)
+        found = gradient(ours)(x)
+    np.testing.assert_allclose(found, gradient(plain)(x), rtol=1e-4, atol=1e-9)
+    peaks = [profile(gradient(model), x).not_always_live_peak_bytes for model in (ours, plain)]
+    assert peaks[0] < 0.8 * peaks[1]
