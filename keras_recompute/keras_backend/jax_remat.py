@@ -24,7 +24,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from ..op_names import parse_op_name
 from ..seams.jax.flash_attention import checked_for_gradients
-from ..seams.jax.tracing import is_mapped_here, runs_at_once
+from ..seams.jax.tracing import is_mapped_here, is_pulled_back, runs_at_once
 from ..user_code import warn_user
 from . import jax_fence
 from .jax_convolutions import Function, has_convolutions, with_fast_convolutions
@@ -330,7 +330,11 @@ def _with_gradient_by(
         count = len(given)
         values = tuple(each.value for each in given)
         if policy is None:
-            return function(*delayed(values)), values
+            # Differentiated again, as for a second derivative, it would keep what it computes.
+            run = function
+            if is_pulled_back(values):
+                run = _with_gradient_by(run_gradient, function, name, None)
+            return run(*delayed(values)), values
 
         def of_these(*chosen: jax.Array) -> list[jax.Array]:
             return function(*delayed(_with_values(values, differentiated, chosen)))
@@ -347,7 +351,9 @@ def _with_gradient_by(
             with jax.named_scope(name) if name else contextlib.nullcontext():
                 if policy is None:
                     incoming = [gradients[number] for number in asked]
-                    made = _replayed(run_gradient, function, kept, incoming, asked, differentiated)
+                    made = _replayed(
+                        run_gradient, function, kept, incoming, asked, differentiated, name
+                    )
                 else:
                     made = _pulled_back(run_gradient, kept, gradients, asked)
             for number, gradient in zip(differentiated, made):
@@ -366,6 +372,7 @@ def _replayed(
     incoming: Arrays,
     asked: Sequence[int],
     floating: Sequence[int],
+    name: str,
 ) -> list[jax.Array]:
     """Return the gradients of the ``floating`` values, computed once ``incoming`` are there.
 
@@ -383,4 +390,11 @@ def _replayed(
     def never_taken(values: Arrays, _: Arrays) -> list[jax.Array]:
         return [jnp.zeros_like(values[number]) for number in floating]
 
-    return run_gradient(gradients, never_taken, list(values), list(incoming))
+    def run(*given: jax.Array) -> list[jax.Array]:
+        kept, coming = given[: len(values)], given[len(values) :]
+        return run_gradient(gradients, never_taken, list(kept), list(coming))
+
+    if is_pulled_back((*values, *incoming)):
+        # A second derivative would keep what the branch computes. So it is recomputed too.
+        run = _with_gradient_by(run_gradient, run, name, None)
+    return run(*values, *incoming)

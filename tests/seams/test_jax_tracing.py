@@ -7,6 +7,7 @@ jax = pytest.importorskip("jax")
 from keras_recompute.seams.jax.tracing import (  # noqa: E402
     is_differentiated,
     is_mapped_here,
+    is_pulled_back,
     is_tracing,
     maker,
     makers_before,
@@ -101,6 +102,32 @@ def test_of_what_a_gradient_is_taken(transform, taken):
 
     transform(function)
     assert set(seen) == {(taken, taken, False)}
+
+
+@pytest.mark.parametrize(
+    ("transform", "in_reverse"),
+    [
+        (lambda f: f(ONES), False),
+        (lambda f: jax.grad(f)(ONES), True),
+        (lambda f: jax.jit(jax.vmap(jax.grad(f)))(ONES), True),
+        (lambda f: jax.jacrev(f)(ONES), True),
+        (lambda f: jax.grad(jax.jit(f))(ONES), False),
+        (lambda f: jax.jvp(f, (ONES,), (ONES,)), False),
+        (lambda f: jax.linearize(f, ONES), False),
+        (lambda f: jax.linearize(jax.grad(f), ONES), False),
+        (lambda f: jax.hessian(f)(ONES), False),
+        (lambda f: jax.grad(lambda x: jax.jvp(f, (x,), (ONES,))[1])(ONES), False),
+    ],
+)
+def test_whether_gradients_are_taken_in_reverse_mode_alone(transform, in_reverse):
+    seen = []
+
+    def function(x):
+        seen.append(is_pulled_back([ONES, x]))
+        return jax.numpy.sum(x)
+
+    transform(function)
+    assert set(seen) == {in_reverse}
 
 
 def test_what_a_scan_is_given():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import jax
@@ -48,6 +50,23 @@ def is_differentiated(value: Any) -> bool:
     while isinstance(value, BatchTracer):
         value = value.val
     return isinstance(value, (JVPTracer, LinearizeTracer))
+
+
+def is_pulled_back(values: Sequence[Any]) -> bool:
+    """Return whether a gradient is taken now of one of ``values``, in reverse mode alone.
+
+    ``jax.grad`` and ``jax.linearize`` have the same traces. The second, and ``jax.jvp``, may
+    evaluate forward what is traced, which a custom VJP refuses: they are looked for on the stack.
+    """
+    if not any(map(is_differentiated, values)):
+        return False
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        is_forward = frame.f_code.co_name in ("linearize", "_jvp")
+        if is_forward and frame.f_globals.get("__name__") == "jax._src.api":
+            return False
+        frame = frame.f_back
+    return True
 
 
 def scan_counts(parameters: Mapping[str, Any]) -> tuple[int, int]:
