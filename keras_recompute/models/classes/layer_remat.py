@@ -88,9 +88,11 @@ class RematLayers:
 
     def _advise(self) -> None:
         """Warn once where none of the layers saves memory."""
-        if self.is_advised or not self._saves or any(self._saves.values()):
+        if self.is_advised or not self._saves:
             return
         self.is_advised = True
+        if any(self._saves.values()):
+            return
         names = [layer.name for layer in self._saves]
         shown = ", ".join([*map(repr, names[:5]), *(["..."] if len(names) > 5 else [])])
         if len(self._frozen) == len(names):
@@ -194,7 +196,8 @@ class BlocksModel(SavedCopy, CloneObserver, TrainedModel):
 
         @functools.wraps(plain.call)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if blocks := self._keras_recompute_blocks:
+            blocks = self._keras_recompute_blocks
+            if blocks and not blocks.is_advised:
                 blocks.is_trained = gradient_may_pass((args, kwargs), [self])
             with self._recomputing():
                 return plain.call(self, *args, **kwargs)
