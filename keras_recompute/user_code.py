@@ -22,6 +22,8 @@ from .errors import InvalidArgumentError, RecomputeWarning
 Frame = Tuple[str, int, str]
 
 _OF_PYTHON = sysconfig.get_path("stdlib") + os.sep
+# Of layers and functions whose code is known to do what Keras says of it.
+KNOWN_PACKAGES = ("keras", "keras_recompute", "keras_hub")
 _LIBRARIES = ("tensorflow", "keras", "jax", "torch")
 
 

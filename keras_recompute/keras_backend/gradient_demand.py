@@ -1,4 +1,4 @@
-"""Whether the gradient of a call may be asked for, and passes through it, on any backend.
+"""Whether the gradient of a call may be asked for, and whether one passes through the call.
 
 Recomputation belongs where it may, whatever ``training`` is: a fine-tuned network runs with
 ``training=False``, and trainers of two networks pass no ``training`` at all.
@@ -14,9 +14,8 @@ import keras
 
 from ..seams.keras.call_context import autocast_to, current_training, is_symbolic
 from ..seams.keras.call_stack import enclosing_step, is_being_exported
+from ..user_code import KNOWN_PACKAGES
 from . import JAX, TENSORFLOW, current_backend
-
-_PACKAGES = ("keras", "keras_recompute", "keras_hub")
 
 
 def gradient_may_be_asked() -> bool:
@@ -46,8 +45,9 @@ def gradient_may_be_asked() -> bool:
 def gradient_may_pass(nest: Any, layers: Collection[keras.Operation]) -> bool:
     """Return whether a gradient may be taken of a tensor in ``nest``, or of what ``layers`` read.
 
-    None is where a gradient is taken now, and of other values alone: as in front of the first
-    weight that trains. ``layers`` has nested ones too.
+    The answer is no only while a gradient is taken of other values: for layers in front of the
+    first weight that trains, as an example. ``layers`` needs nested layers too where one may be of
+    the user's own class.
     """
     if not all(map(reads_known_variables, layers)):
         return True
@@ -79,4 +79,4 @@ def reads_known_variables(operation: keras.Operation) -> bool:
     A layer of the user's own without any may read those of a module, or a parameter of PyTorch's.
     """
     package = type(operation).__module__.split(".")[0]
-    return package in _PACKAGES or bool(getattr(operation, "variables", ()))
+    return package in KNOWN_PACKAGES or bool(getattr(operation, "variables", ()))

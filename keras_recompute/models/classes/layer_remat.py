@@ -51,8 +51,9 @@ class RematLayers:
         self._before: dict[Any, Any] = {}
         # Whether the layers that were traced save memory.
         self._saves: dict[Any, bool] = {}
-        # Those of them that no gradient passes through, in a model that trains.
+        # Those of them that no gradient passes through while one is taken of the model's weights.
         self._frozen: set[Any] = set()
+        # Whether a gradient may be taken of the weights or inputs of the model, in this call.
         self.is_trained = False
         # Whether the warning was given, or is not needed because memory is measured.
         self.is_advised = False

@@ -34,6 +34,7 @@ def warn_without_savings(model: keras.Model, plan: ExecutionPlan, traced: Partit
     """
     sections = traced.recomputed()
     if not sections:
+        # The plan recomputes sections, but no gradient passes through any of them.
         warn_of_frozen_sections(model)
         return True
     if not any(map(_trains, sections)):

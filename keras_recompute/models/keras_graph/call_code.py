@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-KNOWN_PACKAGES = ("keras", "keras_recompute", "keras_hub")
+from ...user_code import KNOWN_PACKAGES
+
 _LIBRARIES = (*KNOWN_PACKAGES, "tensorflow", "numpy", "builtins")
 _ENTRIES = ("__call__", "call", "quantized_call", "compute_mask", "stateless_call")
 _WRAPPED_IN: dict[type, str] = {

@@ -114,7 +114,7 @@ def test_what_cannot_be_known_so_is_not_said():
 
 
 @pytest.mark.long
-def test_inference_is_not_spoken_of_and_the_first_step_is():
+def test_inference_is_not_spoken_of_and_training_behind_frozen_layers_is():
     ours = kr.checkpointed(linear(), every=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RecomputeWarning)
