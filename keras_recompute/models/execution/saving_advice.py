@@ -7,6 +7,8 @@ said where weights leave nothing to save; ``step_peak`` measures it on a sample.
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 
 from ...engine import Partition, saves_memory, target_now
@@ -58,7 +60,9 @@ def _warn_of_weights(model: keras.Model, traced: PartitionCache) -> None:
     passed_on = handed_on_bytes(steps)
     if passed_on is None or passed_on > _FEW * weight_bytes:
         return
-    found = estimate_saving(steps, [*model.variables, *state])
+    found = estimate_saving(
+        steps, [*model.variables, *state], gradients_wait=target_now().is_xla or _waits(model)
+    )
     if found is None or found.plain_peak_bytes < SPOKEN_OF:
         return
     if target_now().is_xla:
@@ -73,6 +77,13 @@ def _warn_of_weights(model: keras.Model, traced: PartitionCache) -> None:
         f"{format_bytes(found.plain_peak_bytes)} without, and {format_bytes(found.fixed_bytes)} of "
         f"it are {never_saved(state)}. {INSTEAD}"
     )
+
+
+def _waits(model: keras.Model) -> bool:
+    """Return whether the optimizer needs all gradients before it updates a weight."""
+    optimizer: Any = getattr(model, "optimizer", None)
+    is_scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    return is_scaled or getattr(optimizer, "global_clipnorm", None) is not None
 
 
 def _trains(part: Partition) -> bool:

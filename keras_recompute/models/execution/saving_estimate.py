@@ -2,14 +2,16 @@
 
 It counts what waits for the backward pass: weights, the optimizer's state, gradients, and the
 activations that sections keep. A step holds most when one of its sections runs backward: the
-activations of this one and of those before it, and the gradients of those behind it. Nothing is
-compiled for that, so the workspace of operations does not count, nor what a compiler fuses.
+activations of this one, two of their gradients, what those before it keep, and gradients of
+weights: those of this section and, where updates wait for all of them, of those behind it. Nothing
+is compiled for that, so the workspace of operations does not count, nor what a compiler fuses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import tensorflow as tf
@@ -27,7 +29,7 @@ class SavingEstimate:
 
     Attributes:
         lasting_bytes: Weights, and what the optimizer keeps beside them.
-        gradient_bytes: The gradients of all weights.
+        gradient_bytes: The gradients of weights that are there at once.
         kept_bytes: The activations that the plain step keeps.
         peak_bytes: The peak with checkpoints.
         plain_peak_bytes: The peak without.
@@ -41,7 +43,7 @@ class SavingEstimate:
 
     @property
     def fixed_bytes(self) -> int:
-        """What is there whatever is recomputed, when all gradients wait for their update."""
+        """What is there whatever is recomputed."""
         return self.lasting_bytes + self.gradient_bytes
 
 
@@ -59,25 +61,29 @@ def handed_on_bytes(traced: Sequence[tuple[Step, Partition]]) -> int | None:
 
 @dataclass(frozen=True)
 class _SectionBytes:
-    """What one section keeps, plainly and with checkpoints; and the gradients of its weights."""
+    """What one section keeps, plainly and with checkpoints; and the gradients of its weights.
+
+    ``largest`` is the largest activation that it keeps plainly.
+    """
 
     handed_on: int
     plain: int
+    largest: int
     saved: int
     gradients: int
     is_recomputed: bool
 
 
 def estimate_saving(
-    traced: Sequence[tuple[Step, Partition]], variables: Iterable[Any]
+    traced: Sequence[tuple[Step, Partition]], variables: Iterable[Any], *, gradients_wait: bool
 ) -> SavingEstimate | None:
     """Return the estimate for ``traced`` steps in running order; None where a size is unknown.
 
-    ``variables`` are those of the model, its weights and what the optimizer keeps.
+    ``variables`` are those of the model, its weights and what the optimizer keeps. Where
+    ``gradients_wait``, no weight is updated before all gradients are there.
     """
     seen: set[Any] = set()
     sections: list[_SectionBytes] = []
-    gradients = 0
     for step, part in traced:
         found = _bytes_of_section(step, part, seen)
         if found is None:
@@ -85,24 +91,27 @@ def estimate_saving(
         count = len(step.sections) if isinstance(step, SectionLoop) else 1
         # Gradients of what all sections of a loop share are one sum.
         sections += [found] + [_without_gradients(found)] * (count - 1)
-        gradients += found.gradients
     lasting = bytes_of_variables(variables)
-    plain_peak = peak = gradients
+    held_gradients = [section.gradients for section in sections]
+    if gradients_wait:
+        # Sections behind run backward first.
+        held_gradients = [*accumulate(reversed(held_gradients))][::-1]
+    most_gradients = max(held_gradients, default=0)
+    plain_peak = peak = most_gradients
     # What the sections so far handed on, and keep: plainly, and with checkpoints.
     handed_on = plain = saved = 0
-    gradients_behind = gradients  # of this section and of those behind it
-    for section in sections:
+    for section, gradients in zip(sections, held_gradients):
         handed_on += section.handed_on
-        # Beside each activation of the section that runs backward stands its gradient.
-        running = handed_on + 2 * section.plain + gradients_behind
+        # A layer that runs backward is given a gradient and makes one.
+        passing = min(section.plain, 2 * section.largest)
+        running = handed_on + section.plain + passing + gradients
         plain_peak = max(plain_peak, running + plain)
         peak = max(peak, running + saved)
         plain += section.plain
         saved += section.saved if section.is_recomputed else section.plain
-        gradients_behind -= section.gradients
     return SavingEstimate(
         lasting_bytes=lasting,
-        gradient_bytes=gradients,
+        gradient_bytes=most_gradients,
         kept_bytes=handed_on + plain,
         peak_bytes=lasting + peak,
         plain_peak_bytes=lasting + plain_peak,
@@ -128,7 +137,10 @@ def _bytes_of_section(step: Step, part: Partition, seen: set[Any]) -> _SectionBy
             return None
         sizes.append(size)
     handed_on_bytes, plain_bytes, saved_bytes, gradient_bytes = sizes
-    return _SectionBytes(handed_on_bytes, plain_bytes, saved_bytes, gradient_bytes, step.recomputed)
+    largest = max((_total([tensor]) or 0 for tensor in plain), default=0)
+    return _SectionBytes(
+        handed_on_bytes, plain_bytes, largest, saved_bytes, gradient_bytes, step.recomputed
+    )
 
 
 def _handed_on(step: Step, part: Partition, seen: set[Any]) -> list[tf.Tensor]:

@@ -203,11 +203,21 @@ def vgg():
     return chain((32, 32, 3), *layers, L.Flatten(), L.Dense(64, "relu"), L.Dense(4))
 
 
+def narrowing():
+    """The first of its sections keeps more than the others together, and less than all."""
+    layers = []
+    for channels in (16, 24, 48):
+        layers += [L.Conv2D(channels, 3, padding="same", activation="relu") for _ in range(3)]
+        layers.append(L.MaxPooling2D(2))
+    return chain((32, 32, 3), *layers, L.Flatten(), L.Dense(1536, "relu"), L.Dense(4))
+
+
 HEAVY = {"embedding": (table_of_words, 2, 4), "wide": (wide, 2, 8)}
 LIGHT = {
     "embedding": (table_of_words, 2, 2048),
     "wide": (wide, 2, 2048),
     "vgg": (vgg, 2, 64),
+    "narrowing": (narrowing, 4, 48),
 }
 
 
