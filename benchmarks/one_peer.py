@@ -7,13 +7,13 @@
 
 Memory is measured alike for all: pages resident before the first step, with everything imported,
 the data made and a tiny model of the kind trained, so that the framework itself is idle memory;
-against the largest number resident during the timed steps. What the first step alone takes, such as
-compiling, is not in it; what it leaves behind is. What the C library holds back is given to the
-system before both. On a GPU it is the peak of the framework's own allocator over what it held
-before the first step.
+against the largest number resident during as many steps as were timed. These are others than the
+timed ones, since the C library maps each piece of memory anew while it is measured, which takes
+time. What the first step alone takes, such as compiling, is not in it; what it leaves behind is.
+What the C library holds back is given to the system before both. On a GPU it is the peak of the
+framework's own allocator over what it held before the first step.
 
-Peers whose steps are long take fewer of them: none is begun after ``ENOUGH_SECONDS`` of timed
-steps.
+Peers whose steps are long take fewer of them: none is begun after ``ENOUGH_SECONDS`` of steps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
 
-from peers import ON_DEVICE, PEERS  # noqa: E402
+from peers import ON_DEVICE, PEERS, Peer  # noqa: E402
 from workloads import WORKLOADS  # noqa: E402
 
 ENOUGH_SECONDS = 10
@@ -53,12 +53,9 @@ def measure(name: str, workload_name: str, checkpoints: int, steps: int) -> dict
     first = time.perf_counter() - begin
     if peer.device:
         peer.device.forget_peak()
-    seconds: list[float] = []
+    seconds = _seconds(peer, steps)
     with process_memory() as training:
-        while len(seconds) < steps and sum(seconds) < ENOUGH_SECONDS:
-            begin = time.perf_counter()
-            peer.step()
-            seconds.append(time.perf_counter() - begin)
+        _seconds(peer, steps)
     measured, method = None, training.method
     if peer.device:
         measured, method = peer.device.peak_bytes() - idle_device_bytes, ON_DEVICE
@@ -79,6 +76,16 @@ def measure(name: str, workload_name: str, checkpoints: int, steps: int) -> dict
         "plan": peer.plan,
         "versions": _versions(entry.packages),
     }
+
+
+def _seconds(peer: Peer, steps: int) -> list[float]:
+    """Take ``steps`` steps, or fewer where they are long, and return the seconds of each."""
+    seconds: list[float] = []
+    while len(seconds) < steps and sum(seconds) < ENOUGH_SECONDS:
+        begin = time.perf_counter()
+        peer.step()
+        seconds.append(time.perf_counter() - begin)
+    return seconds
 
 
 def matrix_rate() -> dict[str, object]:
