@@ -3,9 +3,9 @@
     python3 benchmarks/kernels.py resnet50 3
     python3 benchmarks/kernels.py transformer 0 --peers ours,torch --rows 30
 
-Each peer runs in a process of its own, on one core, since kernels that share cores count twice.
-TensorFlow's profiler and PyTorch's say what each kernel takes without the kernels that it calls.
-The numbers that XLA gives its kernels are left out, so that those of one kind are one row.
+Each peer runs in a process of its own, on one core: what runs at once on several counts twice. By
+TensorFlow's profiler and PyTorch's, each kernel's time is that without the kernels that it calls.
+XLA numbers its kernels. The numbers are left out, so that those of one kind are one row.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _in_tensorflow(step: Callable[[], Any]) -> dict[str, tuple[float, float]]:
             events = []
             for event in line.events:
                 name = plane.event_metadata[event.metadata_id].name
-                events.append(Event(event.offset_ps, event.duration_ps, _kind(name)))
+                events.append(Event(event.offset_ps, event.duration_ps, kind(name)))
             for kernel, alone in own_times(events):
                 # What is no kernel is a method of the runtime's, which waits for kernels.
                 if "::" not in kernel and line.name != "python":
@@ -99,8 +99,8 @@ def _in_tensorflow(step: Callable[[], Any]) -> dict[str, tuple[float, float]]:
     return {name: (calls[name] / STEPS, picoseconds[name] / 1e12 / STEPS) for name in calls}
 
 
-def _kind(name: str) -> str:
-    """Return the kind of a kernel: of ``layer/add:AddV2`` and ``fusion.12``, AddV2 and fusion."""
+def kind(name: str) -> str:
+    """Return the kind of a kernel: AddV2 of ``layer/add:AddV2``, fusion of ``fusion.12``."""
     return re.sub(r"[.#].*", "", re.split(r"(?<!:):(?!:)", name)[-1])
 
 
@@ -137,9 +137,10 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     for name in names:
         asked = [options.workload, str(options.checkpoints), "--peers", name, "--one"]
-        done = subprocess.run(
-            [sys.executable, __file__, *asked], check=True, stdout=subprocess.PIPE, text=True
-        )
+        command = [sys.executable, __file__, *asked]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            parser.error(f"{name}: {(done.stderr.splitlines() or ['no word'])[-1]}")
         found = json.loads(done.stdout.splitlines()[-1])
         print(f"\n{name}: {1e3 * found['seconds']:.0f} ms per step\n")
         print("| kernel | calls | ms |\n|---|---|---|")
