@@ -149,6 +149,18 @@ def test_a_model_of_its_own_is_planned_by_its_layers():
     assert peak(planned, batch) <= 0.9 * plain
 
 
+def test_a_batch_size_replaces_that_of_the_sample():
+    model = Blocks()
+    model.compile("adam", "mse")
+    batch = np.zeros((64, 64)), np.zeros((64, 4))
+    peak(model, batch)
+    asked = {"memory_budget": "1GiB"}
+    expected = kr.plan(model, sample=batch, **asked)[1].plain_peak_bytes
+    few = batch[0][:2], batch[1][:2]
+    assert kr.plan(model, sample=few, batch_size=64, **asked)[1].plain_peak_bytes == expected
+    assert kr.plan(model, sample=few, **asked)[1].plain_peak_bytes < expected
+
+
 class OwnOptimizers(keras.Model):
     """Trains by two optimizers, as a GAN does."""
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 
 from ...errors import InvalidArgumentError
 
 
-def batch_size_of(functional: keras.Model, batch_size: Any) -> int:
+def batch_size_of(functional: keras.Model, batch_size: int | None) -> int:
     """Return ``batch_size``, or the one that the inputs of a functional model have fixed.
 
     Raises InvalidArgumentError where there is none, or the inputs have another one.
@@ -17,10 +15,10 @@ def batch_size_of(functional: keras.Model, batch_size: Any) -> int:
     sizes = {tensor.shape[0]: tensor.name for tensor in functional.inputs if tensor.shape}
     sizes.pop(None, None)
     batch = batch_size or (next(iter(sizes)) if len(sizes) == 1 else None)
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+    if batch is None:
         raise InvalidArgumentError(
-            f"batch_size is {batch_size!r}, and the memory depends on it. Give a whole number "
-            "from 1 on, fix it in keras.Input, or give sample=, a batch as for fit"
+            "batch_size is None, and the memory depends on it. Give a whole number from 1 on, fix "
+            "it in keras.Input, or give sample=, a batch as for fit"
         )
     for size, name in sizes.items():
         if batch_size and size != batch_size:

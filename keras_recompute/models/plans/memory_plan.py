@@ -15,6 +15,7 @@ from ...liveness.abstract_models import is_abstract
 from ...liveness.device_compilers import Device
 from ...liveness.keras_step import build_optimizer
 from ...liveness.local_device import device_named, preserving_values
+from ...planning.chain import check_count
 from ...seams.keras.variables import only_compiling
 from ...sizes import parse_bytes
 from ..classes.model import Model, named_checkpoints
@@ -121,6 +122,8 @@ def plan(
         _require_values(model)
     if not prove:
         require("plan(prove=False)")
+    if batch_size is not None:
+        check_count("batch_size", batch_size, at_least=1)
     target = _target(device, is_proved=prove and needed_bytes is None)
     is_leanest = memory_budget == _SMALLEST
     budget_bytes = 1 if is_leanest else _budget_bytes(memory_budget, target)
@@ -141,6 +144,7 @@ def plan(
         return plan_layers(
             model,
             budget_bytes=budget_bytes,
+            batch_size=batch_size,
             sample=sample,
             needed_bytes=needed_bytes,
             device=device_name,

@@ -144,6 +144,8 @@ def test_a_model_with_a_step_of_its_own_is_planned_by_kinds_of_layers():
     model(sample[:1])
     plain = plan_and_prove(model, memory_budget="1GiB", sample=sample)[1]
     assert (plain.layers, plain.chain) == ((), None)
+    by_size = plan_and_prove(model, memory_budget="1GiB", sample=sample[:1], batch_size=1024)[1]
+    assert by_size.compiled_peak_bytes == plain.compiled_peak_bytes
     planned, found = plan_and_prove(
         model, memory_budget=plain.compiled_peak_bytes // 2, sample=sample
     )

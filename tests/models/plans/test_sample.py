@@ -91,6 +91,8 @@ def test_a_plan_for_a_batch():
             r"'.*' in 'open' has the shape \(4, None.*\), .* unknown sizes. .* sample=, a batch",
         ),
         ({}, "batch_size is None, .* or give sample="),
+        ({"sample": BATCHES["x"], "batch_size": -4}, "batch_size is -4: give a whole number of"),
+        ({"sample": BATCHES["x"], "batch_size": "4"}, "batch_size is '4': give a whole number of"),
         (
             {"sample": A},
             "sample= has 1 arrays, and the inputs of 'open' are '.*', '.*'. Give the inputs as",
