@@ -128,18 +128,7 @@ def plan(
     is_leanest = memory_budget == _SMALLEST
     budget_bytes = 1 if is_leanest else _budget_bytes(memory_budget, target)
     if is_no_graph(model):
-        if is_leanest:
-            raise InvalidArgumentError(
-                f"memory_budget={_SMALLEST!r} needs a model that runs a graph of layers, and "
-                f"{model.name!r}, a {type(model).__name__}, is none: give a number of bytes"
-            )
-        if not prove or timed:
-            option = "timed=True" if timed else "prove=False"
-            raise InvalidArgumentError(
-                f"{option} needs a model that runs a graph of layers. {model.name!r}, a "
-                f"{type(model).__name__}, can only be planned by compiling its training step: "
-                "leave it out"
-            )
+        _check_without_graph(model, is_leanest=is_leanest, is_predicted=not prove, timed=timed)
         device_name = target.name if target else None
         return plan_layers(
             model,
@@ -196,6 +185,24 @@ def plan(
         jit, without = seconds_with_jit_and_without(candidate, inputs)
         found = replace(found, jit_seconds=jit, graph_seconds=without)
     return candidate, found
+
+
+def _check_without_graph(
+    model: keras.Model, *, is_leanest: bool, is_predicted: bool, timed: bool
+) -> None:
+    """Raise InvalidArgumentError for an option that needs a model that runs a graph of layers."""
+    if is_leanest:
+        raise InvalidArgumentError(
+            f"memory_budget={_SMALLEST!r} needs a model that runs a graph of layers, and "
+            f"{model.name!r}, a {type(model).__name__}, is none: give a number of bytes"
+        )
+    if is_predicted or timed:
+        option = "timed=True" if timed else "prove=False"
+        raise InvalidArgumentError(
+            f"{option} needs a model that runs a graph of layers. {model.name!r}, a "
+            f"{type(model).__name__}, can only be planned by compiling its training step: "
+            "leave it out"
+        )
 
 
 def _require_values(model: keras.Model) -> None:
