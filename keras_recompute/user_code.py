@@ -10,6 +10,7 @@ import re
 import runpy
 import sys
 import sysconfig
+import traceback
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -106,7 +107,9 @@ def error_line(error: BaseException) -> str:
 
 def warn_user(message: str) -> None:
     """Warn with a RecomputeWarning at the line of the user's code that led here."""
-    frame, level = inspect.currentframe(), 1
-    while frame is not None and not is_of_user(frame.f_code.co_filename):
-        frame, level = frame.f_back, level + 1
+    level = 1
+    for frame, _ in traceback.walk_stack(inspect.currentframe()):
+        if is_of_user(frame.f_code.co_filename):
+            break
+        level += 1
     warnings.warn(message, RecomputeWarning, stacklevel=level)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import traceback
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,14 +178,12 @@ def _tensors_in(nest: Any) -> list[torch.Tensor]:
 
 def _place() -> tuple[Any, Source | None]:
     """Return the innermost module that runs, and the innermost line of the user's code."""
-    frame = inspect.currentframe()
     frames: list[Frame] = []
     module = None
-    while frame is not None:
+    for frame, line in traceback.walk_stack(inspect.currentframe()):
         code = frame.f_code
-        frames.append((code.co_filename, frame.f_lineno, code.co_name))
+        frames.append((code.co_filename, line, code.co_name))
         if module is None and code.co_argcount and code.co_varnames[0] == "self":
             owner = frame.f_locals.get("self")
             module = owner if isinstance(owner, torch.nn.Module) else None
-        frame = frame.f_back
     return module, source_among(frames)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
-from types import FrameType
 from typing import Any
 
 import jax
@@ -60,12 +60,10 @@ def is_pulled_back(values: Sequence[Any]) -> bool:
     """
     if not any(map(is_differentiated, values)):
         return False
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(sys._getframe(1)):
         is_forward = frame.f_code.co_name in ("linearize", "_jvp")
         if is_forward and frame.f_globals.get("__name__") == "jax._src.api":
             return False
-        frame = frame.f_back
     return True
 
 

@@ -6,6 +6,7 @@ Neither Keras nor TensorFlow passes this on. Importing this module does not load
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -46,7 +47,5 @@ def is_being_exported() -> bool:
 
 
 def _frames() -> Iterator[FrameType]:
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(sys._getframe(2)):
         yield frame
-        frame = frame.f_back

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import FrameType
 from typing import Any
 
 import tensorflow as tf
@@ -48,13 +48,13 @@ def is_taped_here() -> bool:
     """
     if tf.executing_eagerly() or not may_record():
         return may_record()
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_name != "func_graph_from_py_func":
+    for frame, _ in traceback.walk_stack(sys._getframe(1)):
         code, found = frame.f_code, frame.f_locals
+        if code.co_name == "func_graph_from_py_func":
+            return False
         for name in (*code.co_varnames, *code.co_cellvars):
             if isinstance(found.get(name), tf.GradientTape):
                 return True
-        frame = frame.f_back
     return False
 
 
