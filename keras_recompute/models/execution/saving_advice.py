@@ -19,7 +19,12 @@ from .array_sizes import bytes_of_variables
 from .executor import ExecutionPlan
 from .partition_cache import PartitionCache
 from .saving_estimate import estimate_saving, handed_on_bytes
-from .spacing_advice import warn_of_frozen_sections, warn_of_spacing
+from .spacing_advice import (
+    layer_of_blocks,
+    warn_of_blocks,
+    warn_of_frozen_sections,
+    warn_of_spacing,
+)
 from .weights_advice import INSTEAD, NEXT_TO_NOTHING, SPOKEN_OF, never_saved, optimizer_state
 
 # Savings below 2 % are within the error of the estimate. XLA's passes save memory without a replay
@@ -42,6 +47,10 @@ def warn_without_savings(model: keras.Model, plan: ExecutionPlan, traced: Partit
     if not any(map(_trains, sections)):
         return False
     if traced.is_cut_in_time:
+        return True
+    # XLA's passes save memory inside of a layer too.
+    if not target_now().is_xla and (layer := layer_of_blocks(plan.graph.calls)):
+        warn_of_blocks(model, layer)
         return True
     # Under XLA passes order the gradients of the weights too, which saves without a replay.
     if target_now().is_xla or any(map(_saves, sections)):

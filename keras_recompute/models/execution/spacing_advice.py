@@ -1,4 +1,4 @@
-"""Layers whose recomputation saves nothing, and warnings of checkpoints between such layers."""
+"""Layers around which checkpoints save nothing, or next to nothing, and warnings of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import keras
 
 from ...keras_backend import JAX, TORCH, current_backend
+from ...seams.keras.layers import layers_in
 from ...user_code import warn_user
 from ..keras_graph.call_graph import Call
 from ..keras_graph.sections import Section
@@ -29,6 +30,10 @@ _BY_ARGUMENTS = (
     *("relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "hard_silu", "glu"),
     *("hard_sigmoid", "hard_tanh", "hard_shrink", "soft_shrink", "softplus"),
 )
+# The share of all weights that train, by their number, beside which nothing is left to save.
+_NEARLY_ALL = 0.8
+# The fewest weights of a layer that is spoken of: one block of a transformer has as many.
+_SEVERAL = 16
 
 
 def warn_of_spacing(model: keras.Model, calls: Iterable[Call]) -> None:
@@ -50,6 +55,33 @@ def warn_of_frozen_sections(model: keras.Model) -> None:
         f"the checkpoints of {model.name!r} save no memory: no layer in front of the last of them "
         "has weights that train, so no gradient passes through these layers, and nothing of them "
         "is kept. Put checkpoints between layers that train, or train the plain model"
+    )
+
+
+def layer_of_blocks(calls: Iterable[Call]) -> keras.Layer | None:
+    """Return the layer of ``calls`` that has nearly all weights in the layers inside; None if none.
+
+    Layers of Keras and of this library are none, nor those with recurrent layers inside, which
+    checkpoints cut along time.
+    """
+    called = {call.operation for call in calls if isinstance(call.operation, keras.Layer)}
+    weights = {layer: len(layer.trainable_weights) for layer in called}
+    enough = max(_SEVERAL, _NEARLY_ALL * sum(weights.values()))
+    for layer, count in weights.items():
+        is_known = type(layer).__module__.startswith(("keras.", "keras_recompute."))
+        if count >= enough and not is_known:
+            is_cut = any(isinstance(each, keras.layers.RNN) for each in layers_in(layer))
+            return None if is_cut else layer
+    return None
+
+
+def warn_of_blocks(model: keras.Model, layer: keras.Layer) -> None:
+    """Warn that nearly all of ``model`` is inside ``layer``, where no checkpoints stand."""
+    warn_user(
+        f"the checkpoints of {model.name!r} save next to nothing: nearly all its weights are "
+        f"inside {layer.name!r}, a {type(layer).__name__}, in which none of them stands. "
+        "checkpointed(model, layers=...) recomputes the layers inside that it names, as in "
+        'layers="block_*"'
     )
 
 

@@ -31,6 +31,8 @@ from ..keras_graph.timestep_concat import commute_concat
 from .spacing_advice import (
     keeps_nothing_inside,
     keeps_only_inputs_and_outputs,
+    layer_of_blocks,
+    warn_of_blocks,
     warn_of_frozen_sections,
     warn_of_spacing,
 )
@@ -197,6 +199,9 @@ class SectionRunner(TrainedModel):
         if current_backend() == JAX and not is_replayed:
             if gradient_may_pass(flat, [self]):
                 warn_of_frozen_sections(self)
+            return
+        if layer := layer_of_blocks(plan.graph.calls):
+            warn_of_blocks(self, layer)
             return
         recomputed = [section for section in plan.steps if section.recomputed]
         # Sections in a loop make the program smaller, even if they save no memory.
