@@ -3,9 +3,10 @@
     python3 benchmarks/kernels.py resnet50 3
     python3 benchmarks/kernels.py transformer 0 --peers ours,torch --rows 30
 
-Each peer runs in a process of its own, on one core: what runs at once on several counts twice. By
-TensorFlow's profiler and PyTorch's, each kernel's time is that without the kernels that it calls.
-XLA numbers its kernels. The numbers are left out, so that those of one kind are one row.
+Each peer runs in a process of its own, on one core, since the times of kernels that share several
+cores cannot be added. Each framework's own profiler measures it. A kernel's time is without the
+kernels that it calls. XLA numbers its kernels: the numbers are left out, so that those of one kind
+are one row.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def _in_tensorflow(step: Callable[[], Any]) -> dict[str, tuple[float, float]]:
                 name = plane.event_metadata[event.metadata_id].name
                 events.append(Event(event.offset_ps, event.duration_ps, kind(name)))
             for kernel, alone in own_times(events):
-                # What is no kernel is a method of the runtime's, which waits for kernels.
+                # Calls from Python and methods of the runtime, such as Executor::Run, are none.
                 if "::" not in kernel and line.name != "python":
                     calls[kernel] += 1
                     picoseconds[kernel] += alone

@@ -171,23 +171,24 @@ def _compiler_here() -> str:
     return f"XLA of tensorflow {tf.__version__}"
 
 
-def batch_spec(leaf: Any) -> Any:
+def batch_spec(leaf: Any, batch_size: int | None = None) -> Any:
     """Return the type and shape of a part of a batch as ``fit`` passes it on.
 
-    ``fit`` casts floats to Keras's own floating type.
+    ``fit`` casts floats to Keras's own floating type. ``batch_size`` replaces the first size.
     """
     import keras
     import tensorflow as tf
 
-    if isinstance(leaf, tf.TensorSpec):
-        return leaf
-    tensor = (
-        leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf)
-    )
-    dtype = tf.as_dtype(tensor.dtype)
-    if dtype.is_floating and not isinstance(leaf, tf.Tensor):
-        dtype = tf.as_dtype(keras.config.floatx())
-    return tf.TensorSpec(tensor.shape, dtype)
+    if not isinstance(leaf, tf.TensorSpec):
+        is_array = hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+        tensor = leaf if is_array else tf.convert_to_tensor(leaf)
+        dtype = tf.as_dtype(tensor.dtype)
+        if dtype.is_floating and not isinstance(leaf, tf.Tensor):
+            dtype = tf.as_dtype(keras.config.floatx())
+        leaf = tf.TensorSpec(tensor.shape, dtype)
+    if batch_size and leaf.shape.rank:
+        leaf = tf.TensorSpec([batch_size, *leaf.shape[1:]], leaf.dtype)
+    return leaf
 
 
 def compile_trace(

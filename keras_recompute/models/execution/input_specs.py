@@ -122,18 +122,8 @@ def targets_in(sample: Any, *, batch_size: int | None = None) -> tuple[Any, ...]
     if sample is None or hasattr(sample, "__next__"):
         return ()
 
-    def spec(leaf: Any) -> tf.TensorSpec:
-        found = batch_spec(leaf)
-        rest = found.shape[1:] if found.shape.rank else []
-        return (
-            tf.TensorSpec([batch_size, *rest], found.dtype)
-            if batch_size and found.shape.rank
-            else found
-        )
-
-    return keras.tree.map_structure(
-        spec, tuple(part for part in first_batch(sample)[1:] if part is not None)
-    )
+    parts = tuple(part for part in first_batch(sample)[1:] if part is not None)
+    return keras.tree.map_structure(lambda leaf: batch_spec(leaf, batch_size), parts)
 
 
 def _placeholder(leaf: Any) -> tf.Tensor:

@@ -7,12 +7,11 @@ said where weights leave nothing to save; ``step_peak`` measures it on a sample.
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 
 from ...engine import Partition, saves_memory, target_now
 from ...engine.policies import save_everything
+from ...keras_backend.update_reasons import reason_of_optimizer
 from ...sizes import format_bytes
 from ...user_code import warn_user
 from .array_sizes import bytes_of_variables
@@ -48,7 +47,7 @@ def warn_without_savings(model: keras.Model, plan: ExecutionPlan, traced: Partit
         return False
     if traced.is_cut_in_time:
         return True
-    # XLA's passes save memory inside of a layer too.
+    # With XLA the engine's passes save memory inside such a layer too.
     if not target_now().is_xla and (layer := layer_of_blocks(plan.graph.calls)):
         warn_of_blocks(model, layer)
         return True
@@ -69,9 +68,9 @@ def _warn_of_weights(model: keras.Model, traced: PartitionCache) -> None:
     passed_on = handed_on_bytes(steps)
     if passed_on is None or passed_on > _FEW * weight_bytes:
         return
-    found = estimate_saving(
-        steps, [*model.variables, *state], gradients_wait=target_now().is_xla or _waits(model)
-    )
+    reason = reason_of_optimizer(getattr(model, "optimizer", None))
+    gradients_wait = target_now().is_xla or reason is not None
+    found = estimate_saving(steps, [*model.variables, *state], gradients_wait=gradients_wait)
     if found is None or found.plain_peak_bytes < SPOKEN_OF:
         return
     if target_now().is_xla:
@@ -86,13 +85,6 @@ def _warn_of_weights(model: keras.Model, traced: PartitionCache) -> None:
         f"{format_bytes(found.plain_peak_bytes)} without, and {format_bytes(found.fixed_bytes)} of "
         f"it are {never_saved(state)}. {INSTEAD}"
     )
-
-
-def _waits(model: keras.Model) -> bool:
-    """Return whether the optimizer needs all gradients before it updates a weight."""
-    optimizer: Any = getattr(model, "optimizer", None)
-    is_scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    return is_scaled or getattr(optimizer, "global_clipnorm", None) is not None
 
 
 def _trains(part: Partition) -> bool:

@@ -30,9 +30,9 @@ _BY_ARGUMENTS = (
     *("relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "hard_silu", "glu"),
     *("hard_sigmoid", "hard_tanh", "hard_shrink", "soft_shrink", "softplus"),
 )
-# The share of all weights that train, by their number, beside which nothing is left to save.
+# The share of the model's trainable weights, by their number, that makes it nearly all.
 _NEARLY_ALL = 0.8
-# The fewest weights of a layer that is spoken of: one block of a transformer has as many.
+# A layer with fewer trainable weights is not spoken of: a transformer's block has as many.
 _SEVERAL = 16
 
 
@@ -59,10 +59,10 @@ def warn_of_frozen_sections(model: keras.Model) -> None:
 
 
 def layer_of_blocks(calls: Iterable[Call]) -> keras.Layer | None:
-    """Return the layer of ``calls`` that has nearly all weights in the layers inside; None if none.
+    """Return the layer that holds nearly all trainable weights of ``calls``; None if none does.
 
-    Layers of Keras and of this library are none, nor those with recurrent layers inside, which
-    checkpoints cut along time.
+    Layers of Keras and of this library are left out, as single operations. So are layers with
+    recurrent ones inside, which checkpoints cut along time.
     """
     called = {call.operation for call in calls if isinstance(call.operation, keras.Layer)}
     weights = {layer: len(layer.trainable_weights) for layer in called}
@@ -76,12 +76,12 @@ def layer_of_blocks(calls: Iterable[Call]) -> keras.Layer | None:
 
 
 def warn_of_blocks(model: keras.Model, layer: keras.Layer) -> None:
-    """Warn that nearly all of ``model`` is inside ``layer``, where no checkpoints stand."""
+    """Warn that nearly all of ``model`` is inside ``layer``, where it has no checkpoints."""
     warn_user(
         f"the checkpoints of {model.name!r} save next to nothing: nearly all its weights are "
         f"inside {layer.name!r}, a {type(layer).__name__}, in which none of them stands. "
-        "checkpointed(model, layers=...) recomputes the layers inside that it names, as in "
-        'layers="block_*"'
+        "checkpointed(model, layers=...) recomputes layers inside one by one: give their names, "
+        'or a pattern such as "block_*"'
     )
 
 

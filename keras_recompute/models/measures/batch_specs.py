@@ -12,10 +12,11 @@ from ...errors import InvalidArgumentError
 from ..execution.batch_sizes import batch_size_of
 
 
-def batch_spec(leaf: Any) -> keras.KerasTensor:
+def batch_spec(leaf: Any, batch_size: int | None = None) -> keras.KerasTensor:
     """Return the type and shape of a part of a batch.
 
-    ``fit`` casts floats of other libraries to Keras's own floating type.
+    ``fit`` casts floats of other libraries to Keras's own floating type. ``batch_size`` replaces
+    the first size.
     """
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         leaf = np.asarray(leaf)
@@ -23,7 +24,10 @@ def batch_spec(leaf: Any) -> keras.KerasTensor:
     is_given = keras.ops.is_tensor(leaf) or isinstance(leaf, keras.KerasTensor)
     if dtype.startswith("float") and not is_given:
         dtype = keras.config.floatx()
-    return keras.KerasTensor(tuple(leaf.shape), dtype)
+    shape = tuple(leaf.shape)
+    if batch_size and shape:
+        shape = batch_size, *shape[1:]
+    return keras.KerasTensor(shape, dtype)
 
 
 def input_specs(functional: keras.Model, batch_size: int | None) -> list[keras.KerasTensor]:
@@ -113,11 +117,5 @@ def targets_in(sample: Any, *, batch_size: int | None = None) -> tuple[Any, ...]
     if sample is None or hasattr(sample, "__next__"):
         return ()
 
-    def spec(leaf: Any) -> keras.KerasTensor:
-        found = batch_spec(leaf)
-        is_sized = batch_size and found.shape
-        shape = (batch_size, *found.shape[1:]) if is_sized else found.shape
-        return keras.KerasTensor(shape, found.dtype)
-
-    parts = [part for part in first_batch(sample)[1:] if part is not None]
-    return keras.tree.map_structure(spec, tuple(parts))
+    parts = tuple(part for part in first_batch(sample)[1:] if part is not None)
+    return keras.tree.map_structure(lambda leaf: batch_spec(leaf, batch_size), parts)

@@ -85,6 +85,7 @@ def plan_layers(
     """Return ``model`` with the layers recomputed that make its step fit, and the plan.
 
     ``batch_size`` replaces that of ``sample``, as in plans of graphs.
+
     Raises InvalidArgumentError without a sample or for a model that is not built, and
     BudgetTooSmallError where no kind of layer is enough.
     """
@@ -93,7 +94,8 @@ def plan_layers(
             f"{model.name!r}, a {type(model).__name__}, has a call or train_step of its own, so a "
             "plan must compile its training step. Give sample=, a batch as for fit"
         )
-    data = keras.tree.map_structure(partial(_spec, batch_size), first_batch(sample))
+    parts = first_batch(sample)
+    data = keras.tree.map_structure(lambda leaf: batch_spec(leaf, batch_size), parts)
     peaks = _peaks(model, data, device)
     known: Known = {}
     compiled = CompiledPeaks(needed_bytes or peaks.of, known, None if needed_bytes else peaks)
@@ -120,14 +122,6 @@ def plan_layers(
         layers=paths,
     )
     return with_recomputed_layers(model, layers), compiled.with_peak(plan, bytes_needed)
-
-
-def _spec(batch_size: int | None, leaf: Any) -> Any:
-    """Return type and shape of a part of a batch, for ``batch_size`` rows if it is given."""
-    found = batch_spec(leaf)
-    if batch_size is None or not tuple(found.shape):
-        return found
-    return type(found)((batch_size, *found.shape[1:]), found.dtype)
 
 
 def _peaks(model: keras.Model, data: tuple[Any, ...], device: str | None) -> StepPeaks:
